@@ -12,7 +12,7 @@ use core::time::Duration;
 use futures_channel::oneshot;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use tourbillon::Clock;
 use tourbillon_durable::state::Token;
@@ -59,6 +59,8 @@ pub struct SqliteStore {
     /// The path of the database, or `None` if the database is in memory.
     path: Option<PathBuf>,
     rotation: Arc<Mutex<Rotation>>,
+    /// The leases that the opening of the store has ended, until the runtime takes them.
+    ended: Mutex<Reaped>,
     /// The thread that writes, or `None` once the store is being closed.
     thread: Option<JoinHandle<Result<()>>>,
 }
@@ -227,10 +229,11 @@ impl SqliteBuilder {
         // These files exist while a connection is open, since SQLite removes them with its last connection.
         room.note_opened(&["-wal", "-shm"]);
         let shared = Shared::new(self.clock, room);
-        match end_leases(&writer, shared.now()) {
+        let mut ended = Reaped::default();
+        match end_leases(&writer, shared.now(), &mut ended) {
             // On a full disk, the leases end when they expire.
             Err(error) if error.kind() == StoreErrorKind::Full => {}
-            ended => ended?,
+            is_done => is_done?,
         }
         let writer = Arc::new(Mutex::new(writer));
         let reader = reader.map_or_else(|| Arc::clone(&writer), |reader| Arc::new(Mutex::new(reader)));
@@ -241,8 +244,8 @@ impl SqliteBuilder {
             drop(owner);
             served
         })?;
-        let rotation = Arc::default();
-        Ok(SqliteStore { shared, reader, path, rotation, thread: Some(thread) })
+        let (rotation, ended) = (Arc::default(), Mutex::new(ended));
+        Ok(SqliteStore { shared, reader, path, rotation, ended, thread: Some(thread) })
     }
 }
 
@@ -252,21 +255,23 @@ fn connect(path: &Path) -> Result<Connection> {
     Connection::open_with_flags(path, flags).map_err(failed)
 }
 
-/// Ends the leases of earlier stores, whose processes are gone.
-fn end_leases(connection: &Connection, now: UtcMillis) -> Result<()> {
+/// Ends the leases of earlier stores, whose processes are gone. Adds them to `ended`.
+fn end_leases(connection: &Connection, now: UtcMillis, ended: &mut Reaped) -> Result<()> {
     loop {
         let sql = "SELECT 1 FROM tourbillon_timers WHERE phase = 1 LIMIT 1";
         if !connection.prepare_cached(sql).and_then(|mut query| query.exists([])).map_err(failed)? {
             return Ok(());
         }
         connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
-        let ended = Leases(&Act::new(connection, now)).end_leases();
-        let end = if ended.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let page = Leases(&Act::new(connection, now)).end_leases();
+        let end = if page.is_ok() { "COMMIT" } else { "ROLLBACK" };
         let committed = connection.execute_batch(end).map_err(failed);
-        if !ended? {
-            return committed;
-        }
+        let Some(page) = page? else { return committed };
         committed?;
+        ended.returned.extend(page.returned);
+        ended.dead.extend(page.dead);
+        ended.withdrawn += page.withdrawn;
+        ended.left_out.extend(page.left_out);
     }
 }
 
@@ -417,7 +422,7 @@ impl TimerStore for SqliteStore {
         let rotation = Arc::clone(&self.rotation);
         self.ask(Durability::Volatile, move |act| {
             let Some(shares) = shares else { return Leases(act).claim(by, claim, limit) };
-            let mut rotation = rotation.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut rotation = rotation.lock().unwrap_or_else(PoisonError::into_inner);
             Turns(act).claim(by, claim, limit, &shares, &mut rotation)
         })
     }
@@ -432,6 +437,10 @@ impl TimerStore for SqliteStore {
 
     fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {
         self.ask(Durability::Volatile, move |act| Leases(act).reap(limit))
+    }
+
+    fn ended_at_opening(&self) -> Reaped {
+        core::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn upcoming(

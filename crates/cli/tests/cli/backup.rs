@@ -104,7 +104,8 @@ async fn a_backup_that_is_interrupted_or_killed_leaves_no_file() {
     use rustix::process::{Pid, Signal, kill_process};
 
     let url = sends(vec![HEAD], Then::Silence).await;
-    for (signal, code, left) in [(Signal::INT, Some(1), 0), (Signal::KILL, None, 1)] {
+    let tidy = [Signal::INT, Signal::TERM, Signal::HUP].map(|signal| (signal, Some(1), 0));
+    for (signal, code, left) in tidy.into_iter().chain([(Signal::KILL, None, 1)]) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("copy");
         let mut backup = program(&["backup", file.to_str().unwrap(), "--timeout", "10m", "--url", &url]);
@@ -121,7 +122,76 @@ async fn a_backup_that_is_interrupted_or_killed_leaves_no_file() {
         assert_eq!(child.wait_with_output().await.unwrap().status.code(), code);
         assert!(!file.exists());
         assert_eq!(names(folder.path()).len(), left, "a process that is killed cannot tidy up");
+        if left > 0 {
+            // The next run removes what is left behind. It leaves the copy of a run that is alive, and other files.
+            let living = folder.path().join(".copy.abcdef.part");
+            let held = std::fs::File::create(&living).unwrap();
+            held.lock().unwrap();
+            std::fs::write(folder.path().join(".other.abcdef.part"), "").unwrap();
+            assert_eq!(Rig::start().await.run(&["backup", file.to_str().unwrap()]).await.code, 0);
+            let mut left = names(folder.path());
+            left.sort();
+            assert_eq!(left, [".copy.abcdef.part", ".other.abcdef.part", "copy"]);
+        }
     }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_into_a_link_a_pipe_or_a_device_leaves_it_as_it_is() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
+
+    let rig = Rig::start().await;
+    rig.run(&["put", "k", "--in", "1h", "--callback", URL]).await.ok();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let is_copy = |bytes: &[u8]| bytes.starts_with(b"{\"tourbillon\":\"backup\"") && bytes.ends_with(b"}\n");
+
+    // Links to a file, to a file that is still missing, and to another link.
+    std::fs::create_dir(path("disk")).unwrap();
+    std::fs::write(path("disk/old"), "old").unwrap();
+    for (link, leads_to) in [("a", "disk/old"), ("b", "disk/new"), ("c", "a")] {
+        symlink(leads_to, path(link)).unwrap();
+        assert_eq!(rig.run(&["backup", &path(link)]).await.ok(), format!("{}: 1 timers\n", path(link)));
+        assert!(std::fs::symlink_metadata(path(link)).unwrap().is_symlink(), "{link}");
+        assert!(is_copy(&std::fs::read(path(link)).unwrap()), "{link}");
+    }
+    assert_eq!(names(&folder.path().join("disk")).len(), 2);
+
+    // A named pipe with a reader.
+    mknodat(CWD, path("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let reader = std::thread::spawn({
+        let pipe = path("pipe");
+        move || std::fs::read(pipe).unwrap()
+    });
+    assert_eq!(rig.run(&["backup", &path("pipe")]).await.ok(), format!("{}: 1 timers\n", path("pipe")));
+    assert!(is_copy(&reader.join().unwrap()));
+    assert!(std::fs::metadata(path("pipe")).unwrap().file_type().is_fifo());
+
+    // A signal ends a run that waits for the reader of a pipe.
+    let mut waiting = program(&["backup", &path("pipe"), "--url", &rig.url]).spawn().unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let id = rustix::process::Pid::from_raw(waiting.id().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(waiting.wait().await.unwrap().code(), None);
+
+    // The standard output by a path, into a pipe and into a file. Only the copy comes there. The links lead to the
+    // devices of the machine, but a program that replaces a link replaces only these.
+    symlink("/proc/self/fd/1", path("stdout")).unwrap();
+    symlink("/dev/null", path("null")).unwrap();
+    assert!(is_copy(rig.run(&["backup", &path("stdout")]).await.ok().as_bytes()));
+    let file = std::fs::File::create(path("file")).unwrap();
+    let before = file.metadata().unwrap().ino();
+    let mut to_file = program(&["backup", &path("stdout"), "--url", &rig.url]);
+    assert!(to_file.stdout(file).status().await.unwrap().success());
+    assert!(is_copy(&std::fs::read(path("file")).unwrap()));
+    assert_eq!(std::fs::metadata(path("file")).unwrap().ino(), before);
+    assert_eq!(rig.run(&["backup", &path("null")]).await.code, 0);
+    for link in ["stdout", "null"] {
+        assert!(std::fs::symlink_metadata(path(link)).unwrap().is_symlink(), "{link}");
+    }
+    assert_eq!(rig.run(&["backup", folder.path().to_str().unwrap()]).await.code, 1, "a folder");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::state::{Phase, State};
-use crate::store::IfPresent;
+use crate::store::{IfPresent, Reaped};
 use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
@@ -151,7 +151,7 @@ fn the_end_of_all_leases_removes_entries_with_any_bytes_and_is_over_once_it_has(
     for entry in [far(id(1)), far(id(3)), vec![0xff; 3], Vec::new()] {
         store.lock().tables[Table::Leases as usize].insert(entry, Vec::new());
     }
-    let end = || store.transact(|ledger| ledger.end_leases(2)).unwrap();
+    let end = || store.transact(|ledger| ledger.end_leases(2, &mut Reaped::default())).unwrap();
     let passes = (0..100).take_while(|_| end()).count();
     assert!(passes < 100, "the opening of a store would not end");
     assert_eq!(claim(&store, 2, 10).0.len(), 4);
@@ -165,7 +165,7 @@ fn a_wrong_entry_at_the_latest_moment_does_not_end_the_lease_of_another_entry() 
     assert_eq!(now(store.claim(forever, 1, Limit { timers: 1, bytes: u64::MAX }, None)).leased.len(), 1);
     let wrong = [&[0xff; 6][..], &key_of(id(1))].concat();
     store.lock().tables[Table::Leases as usize].insert(wrong, Vec::new());
-    assert!(store.transact(|ledger| ledger.end_leases(10)).unwrap());
+    assert!(store.transact(|ledger| ledger.end_leases(10, &mut Reaped::default())).unwrap());
     assert_eq!(now(store.counts()).of(Phase::Leased), 0);
     assert_eq!(now(store.check()), []);
 }

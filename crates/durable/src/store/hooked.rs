@@ -321,6 +321,10 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.pass(Call::PutBack, move || self.store.put_back(reason, limit))
     }
 
+    fn ended_at_opening(&self) -> Reaped {
+        self.store.ended_at_opening()
+    }
+
     fn scrub(&self) -> Option<Scrub> {
         self.store.scrub()
     }

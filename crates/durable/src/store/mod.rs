@@ -510,6 +510,13 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Ends at most `limit` expired leases.
     fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped>;
 
+    /// Returns what the opening of the store has done to leases whose holders were gone, at the first call. The runtime
+    /// calls the method once, before its first claim, and reports these leases like expired leases. A store that ends
+    /// no leases at its opening returns an empty value.
+    fn ended_at_opening(&self) -> Reaped {
+        Reaped::default()
+    }
+
     /// Returns the due moments and ids of at most `limit` pending timers, in the order of the due moments. The timers
     /// are due at `from` or later, and before `until`.
     fn upcoming(

@@ -21,7 +21,7 @@ use tourbillon_sqlite::rusqlite::{Connection, OpenFlags};
 pub(super) fn command(json: &Arg) -> Command {
     Command::new("check")
         .about("Reads the whole store of a service that does not run, with the checksums of its pages, and the files beside it, and \
-                prints the faults. With Redis, also checks the servers")
+                prints the faults. A store in a file is opened as the service opens it, so its disk must be writable. With Redis, also checks the servers")
         .arg(json)
 }
 

@@ -19,8 +19,8 @@ const AFTER_HELP: &str = "\
 A setting is taken from its flag, else from its variable TOURBILLON_..., else from the file, else it has its default.
 `tourbillond config` prints all settings with their origins, in the form of a file.
 
-The program ends with 0 after a stop by SIGTERM or SIGINT, with 1 after a failure, with 2 if a flag, a variable, the file
-or a file that a setting names is wrong. SIGHUP reads the tokens and the certificate again.";
+The program ends with 0 after a stop by SIGTERM or SIGINT, with 2 if a flag, a variable or the file of settings is wrong,
+and with 1 after any other failure. SIGHUP reads the tokens and the certificate again.";
 
 /// Makes the command-line flag that sets a setting.
 fn flag_of(setting: &Setting) -> Arg {

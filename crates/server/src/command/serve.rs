@@ -14,14 +14,13 @@
 
 use super::condition::Condition;
 use super::terminal::{Failure, Outcome, code_of};
-use crate::config::{self, Config, Loaded};
+use crate::config::{self, Config, ConfigError, Loaded};
 use crate::listen::{Listeners, Server};
 use crate::log;
 use crate::service::Service;
 use crate::state::TokenFile;
 use crate::task;
 use crate::tls::Tls;
-use core::fmt::Write as _;
 use core::time::Duration;
 use sd_notify::NotifyState;
 use std::process::ExitCode;
@@ -61,10 +60,16 @@ pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
     if needs.is_empty() {
         return Ok(());
     }
-    let mut message =
-        format!("{exposed} can be reached from other machines, which needs {}", needs.join(" and "));
-    let _infallible = write!(message, "; with a proxy that has TLS, behind_proxy");
-    Err(message.into())
+    let message = format!(
+        "{exposed} can be reached from other machines, which needs {}; with a proxy that has TLS, behind_proxy",
+        needs.join(" and ")
+    );
+    // A token can be made while the service manager tries again. TLS needs another setting.
+    if config.tls_certificate.is_none() {
+        Err(ConfigError::Together(message).into())
+    } else {
+        Err(message.into())
+    }
 }
 
 /// Raises the limit of open files of this process to the greatest number that the system permits.
@@ -186,8 +191,10 @@ async fn serve(config: &Config) -> Outcome {
         // The variables are read only if there is a collector, so that a wrong value stops no service that does not use
         // it.
         let environment: Vec<_> = std::env::vars_os().collect();
-        let fault =
-            |variable| format!("{variable} is not a list of names and values as api-key=secret,other=value");
+        let fault = |variable| {
+            let fault = "is not a list of names and values as api-key=secret,other=value";
+            ConfigError::Together(format!("{variable} {fault}"))
+        };
         settings.telemetry.headers = config::headers(&environment).map_err(fault)?;
     }
     let service = match Service::open(settings) {

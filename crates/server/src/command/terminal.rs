@@ -6,7 +6,6 @@
 use crate::audit::{Deed, End, Trail};
 use crate::config::{Config, ConfigError};
 use crate::text::escaped_lines;
-use crate::tls::TlsError;
 use core::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -18,9 +17,11 @@ pub(super) type Failure = Box<dyn core::error::Error>;
 /// The result of a command: its exit code, or a failure.
 pub(super) type Outcome = Result<ExitCode, Failure>;
 
-/// Returns the exit code for a failure: 2 for a wrong setting, 1 for any other failure.
+/// Returns the exit code for a failure: 2 for a wrong setting, 1 for any other failure. With 2, systemd does not start
+/// the program again. So the contents of a file that a setting names never lead to 2: a renewal of a certificate
+/// replaces two files, and a start between the two must be tried again.
 pub(super) fn code_of(failure: &Failure) -> ExitCode {
-    let is_of_setting = failure.is::<ConfigError>() || failure.is::<TlsError>();
+    let is_of_setting = failure.downcast_ref().is_some_and(ConfigError::is_of_setting);
     if is_of_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 

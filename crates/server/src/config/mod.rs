@@ -74,6 +74,7 @@ pub(crate) struct Loaded {
 /// The reason why the configuration cannot be used.
 #[derive(Debug)]
 pub(crate) enum ConfigError {
+    /// The file of the settings cannot be read.
     Read(PathBuf, io::Error),
     File(FileFault),
     /// The value of an environment variable or of a flag is not valid.
@@ -83,6 +84,21 @@ pub(crate) enum ConfigError {
     },
     /// The values of several settings contradict each other.
     Together(String),
+    /// A file that a setting names, such as a certificate, cannot be read or has wrong contents. The text names it.
+    Named(String),
+}
+
+impl ConfigError {
+    /// Makes the error of a file that a setting names.
+    fn named(path: &Path, error: impl fmt::Display) -> Self {
+        Self::Named(format!("{}: {error}", path.display()))
+    }
+
+    /// Returns whether the error stays until somebody changes the settings. A file that a setting names may be right at
+    /// the next start: another program may be renewing it, or its disk may not be there yet.
+    pub(crate) fn is_of_setting(&self) -> bool {
+        !matches!(self, Self::Named(_))
+    }
 }
 
 impl fmt::Display for ConfigError {
@@ -91,7 +107,7 @@ impl fmt::Display for ConfigError {
             Self::Read(path, error) => write!(f, "{}: {error}", path.display()),
             Self::File(fault) => fault.fmt(f),
             Self::Value { origin, message } => write!(f, "{origin}: {message}"),
-            Self::Together(message) => f.write_str(message),
+            Self::Together(message) | Self::Named(message) => f.write_str(message),
         }
     }
 }
@@ -342,15 +358,12 @@ impl Config {
         caller.connect_timeout = self.connect_timeout;
         caller.name_servers.clone_from(&self.name_servers);
         if let Some(path) = &self.certificates {
-            let wrong = |message: String| {
-                ConfigError::Read(path.clone(), io::Error::new(io::ErrorKind::InvalidData, message))
-            };
-            let failed = |error: rustls::pki_types::pem::Error| wrong(error.to_string());
+            let failed = |error: rustls::pki_types::pem::Error| ConfigError::named(path, error);
             for certificate in CertificateDer::pem_file_iter(path).map_err(failed)? {
                 caller.certificates.push(certificate.map_err(failed)?.to_vec());
             }
             if caller.certificates.is_empty() {
-                return Err(wrong("there is no certificate in PEM".to_owned()));
+                return Err(ConfigError::named(path, "there is no certificate in PEM"));
             }
         }
         Ok(settings)

@@ -6,7 +6,6 @@ use super::{Config, ConfigError};
 use crate::settings::PostgresSettings;
 use core::ops::RangeInclusive;
 use core::time::Duration;
-use std::io;
 use tourbillon_postgres::{Connect, ConnectError, Tls};
 
 /// The permitted range of the time without a heartbeat after which a node counts as dead.
@@ -37,12 +36,11 @@ impl Config {
     /// Returns the settings of the schema on `server` that stores the timers. Reads the files of the password and of
     /// the certificates.
     pub(super) fn postgres(&self, server: &DatabaseAddress) -> Result<PostgresSettings, ConfigError> {
-        let failed = |error: ConnectError| {
-            let setting = match error {
-                ConnectError::Certificate(_) => "the certificates for postgres.server",
-                _ => "postgres.server",
-            };
-            ConfigError::Together(format!("{setting}: {error}"))
+        let failed = |error: ConnectError| match error {
+            ConnectError::Certificate(_) => {
+                ConfigError::Named(format!("the certificates for postgres.server: {error}"))
+            }
+            _ => ConfigError::Together(format!("postgres.server: {error}")),
         };
         let connections = usize::try_from(self.postgres_connections).unwrap_or(usize::MAX);
         let mut connect = Connect::to(&server.0)
@@ -51,9 +49,7 @@ impl Config {
             .response_timeout(self.postgres_response_timeout)
             .patience(self.postgres_patience);
         if let Some(path) = &self.postgres_password_file {
-            connect = connect.password_from(path).map_err(|error| {
-                ConfigError::Read(path.clone(), io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
-            })?;
+            connect = connect.password_from(path).map_err(|error| ConfigError::named(path, error))?;
         }
         let mut tls = Tls::new();
         if let Some(path) = &self.postgres_certificates {

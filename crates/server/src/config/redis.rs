@@ -4,7 +4,6 @@ use super::{Config, ConfigError};
 use crate::settings::RedisSettings;
 use core::ops::RangeInclusive;
 use core::time::Duration;
-use std::io;
 use std::path::Path;
 use tourbillon_redis::{Connect, ConnectError, Tls};
 
@@ -16,17 +15,16 @@ const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::fro
 
 /// Fails if the file of a password at `path` cannot be read or is empty.
 fn secret(path: &Path) -> Result<(), ConfigError> {
-    let failed = |error| ConfigError::Read(path.to_owned(), error);
-    let text = std::fs::read_to_string(path).map_err(failed)?;
+    let text = std::fs::read_to_string(path).map_err(|error| ConfigError::named(path, error))?;
     let text = text.trim_end_matches(['\n', '\r']);
     if text.is_empty() {
-        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, "the file of a password is empty")));
+        return Err(ConfigError::named(path, "the file of a password is empty"));
     }
     Ok(())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    std::fs::read(path).map_err(|error| ConfigError::Read(path.to_owned(), error))
+    std::fs::read(path).map_err(|error| ConfigError::named(path, error))
 }
 
 /// Fails if one of the times is zero. The error names its setting.

@@ -27,10 +27,14 @@ struct Inner {
 }
 
 impl Inner {
-    /// Forgets the slices (spans of five minutes) that are older than an hour at `now`. Forgets nothing if the clock
-    /// was set back.
+    /// Forgets the slices (spans of five minutes) that are older than an hour at `now`. If the clock was set back by
+    /// more than an hour, forgets all slices: otherwise none would be forgotten until the clock has caught up. Forgets
+    /// nothing if the clock was set back by less.
     fn advance(&mut self, now: UtcMillis) {
         let slice = now.as_millis() / SLICE;
+        if self.latest.saturating_sub(slice) > SLICES as u64 {
+            *self = Self { latest: slice, ..Self::default() };
+        }
         // Further steps would clear the same places again.
         let steps = slice.saturating_sub(self.latest).min(SLICES as u64);
         for step in 0..steps {
@@ -103,8 +107,14 @@ mod tests {
         // The slice began at a multiple of five minutes. It is kept for an hour after its end.
         assert_eq!(seconds.show(at(3_600_000))[0].count, 100);
         assert_eq!(seconds.show(at(3_900_000))[0].count, 0);
-        // After the clock was set back, all kept slices are shown.
+        // After the clock was set back by an hour, all kept slices are shown.
         seconds.note(at(3_900_500), at(3_900_700));
         assert_eq!(seconds.show(at(0))[0].count, 1);
+        // After it was set back by more, the deliveries are forgotten after an hour all the same.
+        seconds.note(at(400 * 86_400_000), at(400 * 86_400_000));
+        seconds.note(at(300), at(700));
+        let shown = seconds.show(at(800));
+        assert_eq!((shown[0].count, shown[0].max_ms), (1, 400));
+        assert_eq!(seconds.show(at(3_900_000))[0].count, 0);
     }
 }

@@ -1,7 +1,8 @@
 //! Makes backups of a running service.
 
-use crate::clock::now;
+use crate::clock::{millis, now};
 use crate::state::{Namespace, files};
+use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +16,10 @@ use tourbillon_durable::store::TimerStore;
 /// The greatest number of backups that run at the same time. The store keeps old versions of its pages while a backup
 /// runs.
 const MOST_BACKUPS: usize = 2;
+
+/// The greatest time by which the moment of the last backup may be in the future. A clock that was set back by more was
+/// wrong when the backup was made, so nobody knows when that was.
+const AHEAD: Duration = Duration::from_secs(3_600);
 
 /// The data that the service adds to the timers in a backup: the namespaces, with their limits and signing secrets. It
 /// has copies of them, because a removal waits for the holders of a namespace, and a backup may last for hours.
@@ -38,9 +43,11 @@ impl Backups {
         Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
     }
 
-    /// Returns the start of the last backup that a client has received in full, or `None` if no backup is known.
+    /// Returns the start of the last backup that a client has received in full. Returns `None` if no backup is known, or
+    /// if it is far in the future: an alarm on its age would stay silent until then.
     pub(super) fn last(&self) -> Option<Moment> {
-        *self.last.known.lock().unwrap_or_else(PoisonError::into_inner)
+        let known = *self.last.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.filter(|known| known.as_millis() <= now().as_millis().saturating_add(millis(AHEAD)))
     }
 
     /// Begins a backup of the store. Returns `None` if too many backups are running.
@@ -62,12 +69,13 @@ struct LastBackup {
 }
 
 impl LastBackup {
-    /// Remembers that a backup was made at `moment`, unless a later backup is known. Blocks the calling thread.
+    /// Remembers that a backup was made at `moment`, unless a later backup is known that is not in the future. Blocks the
+    /// calling thread.
     fn note(&self, moment: Moment) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Two backups may run at once, and the earlier backup may end last. The lock is held during the write, so that
-        // the file keeps the later moment.
-        if known.is_none_or(|known| known < moment) {
+        // the file keeps the later moment. A moment in the future is that of a clock that was wrong.
+        if known.is_none_or(|known| known < moment || known > now()) {
             *known = Some(moment);
             // If the file cannot be written, the moment is forgotten at the next start.
             let _best_effort = files::replace(&self.path, &Remembered { last: moment });

@@ -104,7 +104,7 @@ struct Inner {
     tasks: Tasks,
     notices: Vec<Box<str>>,
     /// The lock file of the data folder, which keeps other processes out of the folder until the service is dropped.
-    /// `None` if the store locks the folder itself.
+    /// `None` in tests.
     _folder: Option<File>,
 }
 

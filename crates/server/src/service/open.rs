@@ -3,7 +3,7 @@
 use super::backup::Backups;
 use super::changes::Changes;
 use super::creations::{CreationLimits, Creations};
-use super::deployment::{checked, open_postgres, open_store, refuse_note};
+use super::deployment::{self, open_postgres, open_store, refuse_note};
 use super::missing::{add_missing, refuse_lost, still_missing};
 use super::namespace_admin::NamespaceAdmin;
 use super::open_error::{OpenError, file_error};
@@ -29,7 +29,7 @@ use crate::task::Tasks;
 use crate::telemetry::Telemetry;
 use crate::work;
 use pollster::block_on;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -42,11 +42,25 @@ use tourbillon_durable::{Builder, Durable, Limits, Timers};
 use tourbillon_redis::Grade;
 use tourbillon_sqlite::SqliteStore;
 
-/// The results of the checks before the start: notices for the administrator, and the lock of the data folder.
+/// The results of the checks before the start: notices for the administrator, and the lock of the data folder. Only
+/// tests have no lock.
 #[derive(Default)]
 struct Checked {
     notices: Vec<Box<str>>,
     folder: Option<File>,
+}
+
+impl Checked {
+    /// Locks the data folder for this process. Fails if another process has the lock.
+    fn lock(settings: &Settings) -> Result<Self, OpenError> {
+        let data = &settings.data;
+        files::make_folder(data).map_err(file_error(data))?;
+        let locked = files::lock_folder(data, settings.without_locks);
+        match locked.map_err(file_error(&data.join("lock")))? {
+            Some(folder) => Ok(Self { notices: Vec::new(), folder: Some(folder) }),
+            None => Err(OpenError::InUse(data.clone())),
+        }
+    }
 }
 
 /// Returns the greatest number of timers that the runtime handles at the same time: callbacks, fetched timers, and
@@ -64,18 +78,6 @@ const MOST_FORMS: usize = 256 << 10;
 /// three quarters of these bytes, and three quarters suffice for the largest body.
 fn most_bodies(rules: &Rules) -> usize {
     (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
-}
-
-/// Locks the data folder for this process, until the returned file is closed. Fails if another process has the lock.
-fn lock(data: &Path) -> Result<File, OpenError> {
-    let path = data.join("lock");
-    let file =
-        OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(file_error(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(data.to_owned())),
-        Err(TryLockError::Error(error)) => Err(file_error(&path)(error)),
-    }
 }
 
 /// Fails if a restore into this data folder has begun and not ended.
@@ -102,19 +104,19 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// Fails if a file or the store cannot be opened, if another process has opened the store, if a thread does not
-    /// start, or if the collector of spans cannot be used.
+    /// Fails if a file or the store cannot be opened, if another process has opened the store or uses the data folder,
+    /// if a thread does not start, or if the collector of spans cannot be used.
     ///
     /// # Panics
     ///
     /// Panics outside of a tokio runtime.
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
-        files::make_folder(&settings.data).map_err(file_error(&settings.data))?;
+        let checked = Checked::lock(&settings)?;
         match settings.store.clone() {
-            StorePlace::File => Self::open_in_file(settings),
-            StorePlace::Sqlite(path) => Self::open_on_sqlite(settings, &path),
-            StorePlace::Redis(redis) => Self::open_on_redis(settings, &redis),
-            StorePlace::Postgres(postgres) => Self::open_in_postgres(settings, &postgres),
+            StorePlace::File => Self::open_in_file(settings, checked),
+            StorePlace::Sqlite(path) => Self::open_on_sqlite(settings, checked, &path),
+            StorePlace::Redis(redis) => Self::open_on_redis(settings, checked, &redis),
+            StorePlace::Postgres(postgres) => Self::open_in_postgres(settings, checked, &postgres),
         }
     }
 
@@ -123,34 +125,30 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be opened, if the namespaces of stored timers are missing, if a thread does not start, or
-    /// if the collector of spans cannot be used.
+    /// Fails if a file cannot be opened, if another service uses the data folder, if the namespaces of stored timers are
+    /// missing, if a thread does not start, or if the collector of spans cannot be used.
     ///
     /// # Panics
     ///
     /// Panics outside of a tokio runtime.
     pub fn open_on(settings: Settings, store: Arc<dyn TimerStore>) -> Result<Self, OpenError> {
-        Self::open_beside(settings, store, Checked::default())
+        let checked = Checked::lock(&settings)?;
+        Self::open_beside(settings, store, checked)
     }
 
     /// Opens a service with its timers and its other files in the data folder.
-    fn open_in_file(settings: Settings) -> Result<Self, OpenError> {
+    fn open_in_file(settings: Settings, checked: Checked) -> Result<Self, OpenError> {
+        // No restore can begin after this check, because a restore must lock the folder.
         refuse_half_restored(&settings.data)?;
         let builder = RedbStore::builder().cache(settings.cache).scrub(settings.scrub);
         let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
         let store = builder.open(settings.data.join("timers.redb"));
         let store = store.map_err(OpenError::Store)?;
-        // A restore may have begun after the first check, so the check is repeated. From now on no restore can begin,
-        // because a restore must open the store, and this process has it open.
-        refuse_half_restored(&settings.data)?;
-        Self::open_on(settings, Arc::new(store))
+        Self::open_beside(settings, Arc::new(store), checked)
     }
 
     /// Opens a service with its timers in an SQLite database and its other files in the data folder.
-    fn open_on_sqlite(settings: Settings, path: &Path) -> Result<Self, OpenError> {
-        // The database may be outside of the data folder, so the lock of the database does not protect the other files
-        // in the folder.
-        let mut checked = Checked { folder: Some(lock(&settings.data)?), ..Checked::default() };
+    fn open_on_sqlite(settings: Settings, mut checked: Checked, path: &Path) -> Result<Self, OpenError> {
         refuse_half_restored(&settings.data)?;
         let unused = settings.data.join("timers.redb");
         if unused.exists() {
@@ -160,16 +158,17 @@ impl Service {
         // The store has two connections, and each of them keeps this number of bytes in memory.
         let builder = SqliteStore::builder().cache(settings.cache / 2).keep_free(settings.keep_free);
         let store = builder.open(path).map_err(OpenError::Store)?;
-        // The check is repeated for the same reason as in `open_in_file`.
-        refuse_half_restored(&settings.data)?;
         Self::open_beside(settings, Arc::new(store), checked)
     }
 
     /// Opens a service whose timers and namespaces are in PostgreSQL.
-    fn open_in_postgres(settings: Settings, postgres: &PostgresSettings) -> Result<Self, OpenError> {
-        let folder = Some(lock(&settings.data)?);
-        let mut notices =
-            unused_files(&settings.data, &format!("the schema {} in PostgreSQL", postgres.schema));
+    fn open_in_postgres(
+        settings: Settings,
+        mut checked: Checked,
+        postgres: &PostgresSettings,
+    ) -> Result<Self, OpenError> {
+        let place = format!("the schema {} in PostgreSQL", postgres.schema);
+        checked.notices.extend(unused_files(&settings.data, &place));
         let store = open_postgres(postgres, postgres.migrates).map_err(OpenError::Store)?;
         let store: Arc<dyn ClusterStore> = Arc::new(store);
         let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
@@ -179,9 +178,9 @@ impl Service {
         // Another node may have made a namespace and its timers before they were counted.
         block_on(namespaces.renew()).map_err(failed)?;
         let missing = still_missing(&namespaces, &counts, &*store).map_err(OpenError::Store)?;
-        add_missing(&namespaces, &missing, "made", &mut notices).map_err(failed)?;
+        add_missing(&namespaces, &missing, "made", &mut checked.notices).map_err(failed)?;
         namespaces.make_document().map_err(failed)?;
-        Self::begin_on(settings, store, namespaces, Checked { notices, folder })
+        Self::begin_on(settings, store, namespaces, checked)
     }
 
     /// Opens a service with its timers in `store` and its namespaces in the data folder.
@@ -190,8 +189,6 @@ impl Service {
         store: Arc<dyn TimerStore>,
         mut checked: Checked,
     ) -> Result<Self, OpenError> {
-        // A caller of `open_on` comes here without `open`, which makes the folder in all other cases.
-        files::make_folder(&settings.data).map_err(file_error(&settings.data))?;
         let path = settings.data.join("namespaces.json");
         let is_there = path.exists();
         let namespaces = Namespaces::open(NamespaceStorage::File(path.clone())).map_err(file_error(&path))?;
@@ -208,22 +205,25 @@ impl Service {
     }
 
     /// Opens a service whose timers and namespaces are in Redis.
-    fn open_on_redis(settings: Settings, redis: &RedisSettings) -> Result<Self, OpenError> {
-        let folder = Some(lock(&settings.data)?);
+    fn open_on_redis(
+        settings: Settings,
+        mut checked: Checked,
+        redis: &RedisSettings,
+    ) -> Result<Self, OpenError> {
         // The servers are checked before the store is opened, because unsuitable servers need an error of their own:
         // after this error, systemd does not start the service again.
-        let report = checked(redis)?;
+        let report = deployment::checked(redis)?;
         let warnings = report.lines().iter().filter(|line| line.grade() == Grade::Warning);
-        let mut notices: Vec<Box<str>> = warnings.map(|line| format!("Redis: {line}").into()).collect();
+        checked.notices.extend(warnings.map(|line| format!("Redis: {line}").into()));
         let place = format!("the deployment {} in Redis", redis.deployment);
-        notices.extend(unused_files(&settings.data, &place));
+        checked.notices.extend(unused_files(&settings.data, &place));
         let store = Arc::new(open_store(redis).map_err(OpenError::Store)?);
         refuse_note(&*store, redis)?;
         let shared: Arc<dyn ClusterStore> = Arc::clone(&store) as _;
         let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
         let namespaces = Namespaces::open(NamespaceStorage::Shared(shared)).map_err(failed)?;
         refuse_lost(&*store, &namespaces, redis)?;
-        Self::begin_on(settings, store, namespaces, Checked { notices, folder })
+        Self::begin_on(settings, store, namespaces, checked)
     }
 
     /// Checks the files of the service other than the store. For each file that exists but cannot be read, returns a

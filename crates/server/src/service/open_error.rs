@@ -99,7 +99,9 @@ impl fmt::Display for OpenError {
                     "a restore into the deployment {name} has not ended: run `tourbillond restore` again"
                 )
             }
-            Self::InUse(path) => write!(f, "{}: another service uses this folder", path.display()),
+            Self::InUse(path) => {
+                write!(f, "{}: another service uses this folder, or a restore", path.display())
+            }
             Self::Servers(report) => {
                 f.write_str("the Redis servers are refused:")?;
                 let refused = report.lines().iter().filter(|line| line.grade() == Grade::Refusal);

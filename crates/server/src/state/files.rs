@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::path::Path;
 
@@ -141,7 +141,8 @@ pub(crate) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     let mut file = create(&new)?;
     // The owner is set before the rename, so at each moment the service can read the file at `path`.
-    let written = keep_owner(path, &file).and_then(|()| {
+    let former = std::fs::metadata(path).ok();
+    let written = give(&file, path, former.as_ref()).and_then(|()| {
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&new, path)
@@ -164,13 +165,12 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Gives the new file `new` the owner and the mode of the file at `path`. If there is no file at `path`, gives `new`
-/// the owner of the folder.
+/// Gives the new file `new`, which will have the name `path` or has it, the owner and the mode of the `former` file
+/// with that name. If there was no such file, gives `new` the owner of the folder.
 #[cfg(unix)]
-fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
+fn give(new: &File, path: &Path, former: Option<&Metadata>) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
-    let former = std::fs::metadata(path).ok();
-    let owner = match &former {
+    let owner = match former {
         Some(former) => former.clone(),
         None => std::fs::metadata(folder_of(path))?,
     };
@@ -193,7 +193,7 @@ fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
 }
 
 #[cfg(not(unix))]
-fn keep_owner(_: &Path, _: &File) -> io::Result<()> {
+fn give(_: &File, _: &Path, _: Option<&Metadata>) -> io::Result<()> {
     Ok(())
 }
 
@@ -222,7 +222,7 @@ pub(crate) fn give_to_owner_of_folder(_: &Path) -> io::Result<()> {
 /// Opens an empty file that is used only for locks. Creates a missing file, and gives it to the owner of its folder.
 pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     match create(path) {
-        Ok(file) => keep_owner(path, &file).map(|()| file).inspect_err(|_| {
+        Ok(file) => give(&file, path, None).map(|()| file).inspect_err(|_| {
             // The owner of the folder could not open a lock file of another user.
             let _is_left_behind = std::fs::remove_file(path);
         }),
@@ -230,6 +230,35 @@ pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
             OpenOptions::new().write(true).open(path)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// Locks a data folder for this process, until the returned file is closed. Returns `None` if another process has the
+/// lock. `without_locks` permits a file system without locks, where nothing keeps other processes out.
+pub(crate) fn lock_folder(folder: &Path, without_locks: bool) -> io::Result<Option<File>> {
+    let path = folder.join("lock");
+    let file = match create(&path) {
+        Ok(file) => {
+            // The owner of the folder could not open a lock file of an administrator. Any other user cannot give it
+            // away, and is probably the user of the service.
+            let _best_effort = give(&file, &path, None);
+            file
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            OpenOptions::new().write(true).open(&path)?
+        }
+        Err(error) => return Err(error),
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+            let message = "the file system has no locks, so another service could use the folder as well, and each \
+                           would lose changes of the other. Use another folder, or permit one without locks in the \
+                           settings";
+            if without_locks { Ok(Some(file)) } else { Err(io::Error::new(error.kind(), message)) }
+        }
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 

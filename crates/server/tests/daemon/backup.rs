@@ -232,7 +232,7 @@ async fn a_restore_needs_an_empty_store_of_a_service_that_does_not_run() {
     filled(folder.path(), 20).await;
     let daemon = restored(folder.path());
     let (code, said) = restore(folder.path(), &[]);
-    assert!(code == Some(1) && said.contains("open"), "{said}");
+    assert!(code == Some(1) && said.contains("a service uses this folder"), "{said}");
     let http = Http::new(daemon.address);
     assert_eq!(http.send("PUT", &timer("own"), &far()).await.status, 201);
     stop(daemon);
@@ -315,11 +315,13 @@ async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("a restore into this folder has not ended"), "{said}");
     }
-    // While another restore holds the lock of the file, a second restore is refused.
-    let held = std::fs::File::open(path("restored/restoring")).unwrap();
+    // While another restore holds the lock of the folder, a second restore and a service are refused.
+    let held = std::fs::File::open(path("restored/lock")).unwrap();
     held.lock().unwrap();
     let (code, said) = restore(folder.path(), &[]);
-    assert!(code == Some(1) && said.contains("another restore is under way"), "{said}");
+    assert!(code == Some(1) && said.contains("uses this folder, or another restore"), "{said}");
+    let (code, said) = ended(folder.path(), &["--data", "restored", "--listen", "127.0.0.1:0"]);
+    assert!(code == Some(1) && said.contains("another service uses this folder"), "{said}");
     drop(held);
     std::fs::write(path("backup"), &backup).unwrap();
     let (code, said) = restore(folder.path(), &[]);
@@ -478,4 +480,35 @@ async fn a_floor_and_a_rate_spread_what_is_overdue_the_oldest_first() {
         let after = received.at.duration_since(begun).unwrap() + Duration::from_millis(1);
         assert!(after >= earliest, "{number} came after {after:?} instead of {earliest:?}");
     }
+}
+
+/// The clock was ahead while a backup was made, and was set back. An alarm on the age of the last backup must not stay
+/// silent until the moment of that backup.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_in_the_future_counts_as_none_and_gives_way_to_the_next() {
+    let folder = folder();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("backup.json"), "{\"last\":\"2999-01-01T00:00:00.000Z\"}").unwrap();
+    let last = async |http: &Http| {
+        let page = text(&http.bytes("GET", "/metrics").await.unwrap().1);
+        let name = "tourbillon_last_backup_timestamp_seconds ";
+        page.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse::<u64>().unwrap()
+    };
+    let daemon = Daemon::start(folder.path(), &[]);
+    let http = Http::new(daemon.address);
+    assert_eq!(last(&http).await, 0);
+    let before = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    back_up(&http).await;
+    let begun = Instant::now();
+    // The service notes a backup after its last byte.
+    while last(&http).await == 0 {
+        assert!(begun.elapsed() < SOON);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let known = last(&http).await;
+    assert!((before..before + 60).contains(&known), "{known}");
+    stop(daemon);
+    let daemon = Daemon::start(folder.path(), &[]);
+    assert_eq!(last(&Http::new(daemon.address)).await, known, "the file has the new moment");
 }

@@ -47,7 +47,6 @@ fn a_wrong_setting_ends_the_program_with_its_place() {
         (&["--config", "missing.toml"], "missing.toml"),
         (&["--drain", "10"], "--drain: \"10\" is not a time"),
         (&["--darin", "10s"], "--drain"),
-        (&["--callbacks-certificates", "missing.pem"], "missing.pem"),
     ] {
         let ended = run(folder.path(), &[&["serve"], arguments].concat());
         assert_eq!(ended.status.code(), Some(2), "{arguments:?}");
@@ -56,6 +55,28 @@ fn a_wrong_setting_ends_the_program_with_its_place() {
     let ended = program(folder.path(), &["serve"]).env("TOURBILLON_LISTEN", "nowhere").output().unwrap();
     assert_eq!(ended.status.code(), Some(2));
     assert!(text(&ended.stderr).contains("TOURBILLON_LISTEN"), "{ended:?}");
+}
+
+/// Another program may be renewing a file that a setting names, and its disk may not be there yet. With the exit code 1
+/// the service manager tries again.
+#[test]
+fn a_file_that_a_setting_names_and_that_is_not_right_yet_is_no_wrong_setting() {
+    let folder = folder();
+    fs::write(folder.path().join("empty"), "").unwrap();
+    for file in ["missing", "empty"] {
+        for arguments in [
+            &["--tls-certificate", file, "--tls-key", "key.pem"][..],
+            &["--callbacks-certificates", file],
+            &["--redis-servers", "redis://127.0.0.1:1", "--redis-password-file", file],
+            &["--postgres-server", "postgres://tourbillon@127.0.0.1:1/d", "--postgres-password-file", file],
+            &["--postgres-server", "postgres://tourbillon@127.0.0.1:1/d", "--postgres-certificates", file],
+        ] {
+            let serve = [&["serve", "--listen", "127.0.0.1:0"], arguments].concat();
+            let ended = run(folder.path(), &serve);
+            assert_eq!(ended.status.code(), Some(1), "{arguments:?}: {ended:?}");
+            assert!(text(&ended.stderr).contains(file), "{arguments:?}: {ended:?}");
+        }
+    }
 }
 
 #[test]

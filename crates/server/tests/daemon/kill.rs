@@ -1,7 +1,7 @@
 //! Tests a process that is killed during deliveries. Each callback arrives, and a duplicate has the same id.
 
 use crate::clients::{Http, callback};
-use crate::process::{Daemon, folder, run, text};
+use crate::process::{Daemon, folder, run, text, until};
 use crate::receiver::{Received, Receiver};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -89,4 +89,32 @@ async fn each_callback_of_a_killed_service_arrives_and_duplicates_have_the_same_
     let check = run(folder.path(), &["check", "--json", "--data", "data"]);
     let check: Value = serde_json::from_str(&text(&check.stdout)).unwrap();
     assert_eq!(check, serde_json::json!({ "timers": 0, "faults": [] }));
+}
+
+/// A receiver may have had the callbacks that were under way when the service was killed. The next start ends the leases
+/// of the killed process, and says for each that the delivery is repeated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_after_a_kill_says_which_deliveries_are_repeated() {
+    for store in [&[][..], &["--sqlite-path", "shop.db"]] {
+        let (folder, receiver) = (folder(), Receiver::start(Duration::from_secs(5)).await);
+        let daemon = Daemon::start(folder.path(), store);
+        let http = Http::new(daemon.address);
+        for number in 0..3 {
+            let put = callback(&receiver.url(&format!("/{number}")), 0);
+            assert_eq!(
+                http.send("PUT", &crate::clients::timer(&format!("k{number}")), &put).await.status,
+                201
+            );
+        }
+        until("the callbacks are under way", || receiver.count() >= 3).await;
+        daemon.kill();
+        let daemon = Daemon::start(folder.path(), store);
+        let http = Http::new(daemon.address);
+        until("the callbacks are repeated", || receiver.count() >= 6).await;
+        let page = text(&http.bytes("GET", "/metrics").await.unwrap().1);
+        let repeated = r#"tourbillon_duplicates_total{cause="process-died"} 3"#;
+        assert!(page.contains(repeated), "{store:?}: {page}");
+        let past = http.get(&format!("{}/past", crate::clients::timer("k0"))).await.json;
+        assert_eq!(past["interrupted"].as_array().map(Vec::len), Some(1), "{store:?}: {past}");
+    }
 }

@@ -1,15 +1,17 @@
 //! Tests files that root changes while the service runs as another user.
 
+use crate::backup::filled;
 use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, SOON, clean, folder, run, text, token};
 use rustix::process::geteuid;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// The number of the user `nobody`.
 const NOBODY: u32 = 65_534;
@@ -36,17 +38,66 @@ async fn until_status(http: &Http, path: &str, status: u16) -> Value {
 const ARGUMENTS: &[&str] =
     &["--data", "data", "--listen", "127.0.0.1:0", "--callbacks-allow-http", "--callbacks-allow-private"];
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_root_revokes_for_a_service_of_another_user_is_revoked() {
+/// Returns the files in a folder, and in the folders in it, that do not belong to the user `nobody`.
+fn foreign(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths
+        .flat_map(|path| {
+            let inner = if path.is_dir() { foreign(&path) } else { Vec::new() };
+            let is_foreign = fs::metadata(&path).unwrap().uid() != NOBODY;
+            is_foreign.then_some(path).into_iter().chain(inner)
+        })
+        .collect()
+}
+
+/// Returns a folder with a data folder for the user `nobody`. Returns `None` if this user is not root, who alone can
+/// change the files of another user.
+fn folder_of_nobody() -> Option<TempDir> {
     if !geteuid().is_root() {
         eprintln!("skipped: only root is another user for a service of nobody");
-        return;
+        return None;
     }
     let folder = folder();
     fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let data = folder.path().join("data");
     fs::create_dir(&data).unwrap();
     chown(&data, Some(NOBODY), Some(NOBODY)).unwrap();
+    Some(folder)
+}
+
+/// Root makes the first token, or restores a backup, before the service of another user starts. Each file that root
+/// makes belongs to that user, so the service can change all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_files_that_root_makes_belong_to_the_user_of_the_service() {
+    for store in [&[][..], &["--sqlite-path", "data/shop.db"]] {
+        let Some(folder) = folder_of_nobody() else { return };
+        let data = folder.path().join("data");
+        let with = |arguments: &[&'static str]| [arguments, &["--data", "data"], store].concat();
+        let source = folder.path().join("source");
+        fs::create_dir(&source).unwrap();
+        fs::write(folder.path().join("backup"), filled(&source, 3).await).unwrap();
+        let restored = run(folder.path(), &with(&["restore", "backup"]));
+        assert!(restored.status.success(), "{}", text(&restored.stderr));
+        let admin = token(folder.path(), &with(&["--role", "admin"]));
+        assert_eq!(foreign(&data), [] as [PathBuf; 0], "after a restore and a token");
+
+        let daemon = Daemon::spawn(as_nobody(folder.path(), &[ARGUMENTS, store].concat()));
+        let http = Http::new(daemon.address).with_token(&admin);
+        assert_eq!(http.send("PUT", "/v1/namespaces/shop", &json!({})).await.status, 201);
+        let trail = http.get("/v1/audit").await.json;
+        let entries = trail["items"].as_array().unwrap();
+        let has = |action: &str| entries.iter().any(|entry| entry["action"] == action);
+        assert!(has("set-namespace") && has("make-token") && has("restore"), "{trail}");
+        let made = as_nobody(folder.path(), &with(&["token", "new", "--role", "reader"])).output().unwrap();
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        assert_eq!(foreign(&data), [] as [PathBuf; 0], "while the service runs");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_root_revokes_for_a_service_of_another_user_is_revoked() {
+    let Some(folder) = folder_of_nobody() else { return };
+    let data = folder.path().join("data");
     let file = data.join("tokens.json");
     let make_token =
         |name: &str| token(folder.path(), &["--role", "admin", "--name", name, "--data", "data"]);

@@ -375,7 +375,7 @@ fn a_start_on_a_schema_or_with_settings_that_do_not_fit_is_refused() {
     refused(&["--postgres-server", &format!("{url}?sslmode=always")], 2, "sslmode is one of disable, prefer");
     refused(&["--postgres-server", &format!("{url}?sslmode=verify-ca")], 2, "needs an authority");
     let missing = ["--postgres-server", &url, "--postgres-certificates", "missing.pem"];
-    refused(&missing, 2, "missing.pem cannot be read");
+    refused(&missing, 1, "missing.pem cannot be read");
     let plain = format!("{url}?sslmode=disable");
     let contradiction = ["--postgres-server", &plain, "--postgres-certificates", "missing.pem"];
     refused(&contradiction, 2, "checks nothing with sslmode=disable");

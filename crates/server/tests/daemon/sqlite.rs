@@ -136,3 +136,41 @@ fn sqlite_and_redis_are_not_set_together() {
     assert!(message.contains("sqlite.path and redis.servers are not set together"), "{message}");
     assert!(!folder.path().join("shop.db").exists());
 }
+
+/// The namespaces, the tokens and other files are in the data folder whatever the store is, so a folder has one service
+/// or restore at a time. A folder in use is refused before a server of Redis or PostgreSQL is asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_data_folder_has_one_service_whatever_the_stores_are() {
+    let folder = folder();
+    filled(folder.path(), 3).await;
+    std::fs::remove_dir_all(folder.path().join("data")).unwrap();
+    let stores: [&[&str]; 4] = [
+        &[],
+        &["--sqlite-path", "other.db"],
+        &["--redis-servers", "redis://127.0.0.1:1"],
+        &["--postgres-server", "postgres://tourbillon@127.0.0.1:1/timers"],
+    ];
+    for first in [&[][..], &["--sqlite-path", "shop.db"]] {
+        let daemon = Daemon::start(folder.path(), first);
+        let http = Http::new(daemon.address);
+        assert_eq!(http.send("PUT", "/v1/namespaces/shop", &serde_json::json!({})).await.status, 201);
+        for second in stores {
+            let serve = [&["--listen", "127.0.0.1:0", "--data", "data"][..], second].concat();
+            let ended = run(folder.path(), &serve);
+            let said = text(&ended.stderr);
+            assert!(ended.status.code() == Some(1), "{first:?} {second:?}: {said}");
+            assert!(said.contains("another service uses this folder"), "{first:?} {second:?}: {said}");
+        }
+        for second in &stores[..2] {
+            let restore = [&["restore", "backup", "--data", "data"][..], second].concat();
+            let ended = run(folder.path(), &restore);
+            let said = text(&ended.stderr);
+            assert!(ended.status.code() == Some(1), "{first:?} {second:?}: {said}");
+            assert!(said.contains("a service uses this folder"), "{first:?} {second:?}: {said}");
+        }
+        assert!(!folder.path().join("other.db").exists(), "a refused process makes no store");
+        assert!(first.is_empty() || !folder.path().join("data/timers.redb").exists());
+        stop(daemon);
+        std::fs::remove_dir_all(folder.path().join("data")).unwrap();
+    }
+}

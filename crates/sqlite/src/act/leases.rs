@@ -97,9 +97,9 @@ impl Leases<'_> {
         Ok(reaped)
     }
 
-    /// Ends at most 500 leases, even if they have not expired. Returns false if there was no lease. Called only while a
+    /// Ends at most 500 leases, even if they have not expired. Returns `None` if there was no lease. Called only while a
     /// store opens the database. No other store then delivers timers, so the holders of the leases are gone.
-    pub(crate) fn end_leases(&self) -> Result<bool> {
+    pub(crate) fn end_leases(&self) -> Result<Option<Reaped>> {
         let left = self.0.rows(
             "SELECT id, record FROM tourbillon_timers INDEXED BY tourbillon_leased
              WHERE phase = 1 ORDER BY until, id LIMIT 500",
@@ -114,8 +114,8 @@ impl Leases<'_> {
                 None => self.0.put_aside(id)?,
             }
         }
-        self.expire(timers)?;
-        Ok(is_any)
+        let ended = self.expire(timers)?;
+        Ok(is_any.then_some(ended))
     }
 
     fn expire(&self, timers: Vec<Timer>) -> Result<Reaped> {

@@ -159,6 +159,9 @@ impl<'a> DeliveryLoop<'a> {
             renewals: Renewals::new(Arc::clone(store), runtime.claimant),
             unparks: Unparks::new(Arc::clone(store), runtime.kinds(), settings.lease, every),
         };
+        // The opening of a store in a file ends the leases of a process that has died. A receiver may have had these
+        // timers, so they are reported as if their leases had expired.
+        let _goes_on = survive(|| runtime.reporter.reaped(&store.ended_at_opening(), store.now()));
         // This begins the calls that unpark timers, before the first claim. The claim does not wait for their answers.
         this.drive(false);
         // The store's clock may have stepped back while no process ran, so the plans are recomputed.

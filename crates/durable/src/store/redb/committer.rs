@@ -14,12 +14,12 @@ use super::recovery::Recovery;
 use super::request::Request;
 use super::tables::Writing;
 use crate::panics::survive_or;
-use crate::store::Durability;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
 use crate::store::ledger::{Ledger, Turns};
 use crate::store::room::Room;
 use crate::store::tables::{Table, Tables};
+use crate::store::{Durability, Reaped};
 use core::time::Duration;
 use redb::{StorageBackend, WriteTransaction};
 use std::collections::VecDeque;
@@ -113,7 +113,9 @@ impl Committer {
         }
         // No caller waits yet, so there are no answers to send.
         drop(committer.pipe.clear(committer.sequence));
-        while committer.end_leases()? {}
+        let mut ended = Reaped::default();
+        while committer.end_leases(&mut ended)? {}
+        *common.ended.lock().unwrap_or_else(PoisonError::into_inner) = ended;
         common.publish();
         Ok((common, committer))
     }
@@ -172,11 +174,11 @@ impl Committer {
     }
 
     /// Ends at most [`ENDED_AT_ONCE`] leases, in one transaction, while the store is being opened. The holders of all
-    /// leases are gone by then. Returns whether the caller must call the method again.
-    fn end_leases(&mut self) -> Result<bool, StoreError> {
+    /// leases are gone by then. Adds the leases to `ended`. Returns whether the caller must call the method again.
+    fn end_leases(&mut self, ended: &mut Reaped) -> Result<bool, StoreError> {
         let mut transaction = self.begin()?;
         let mut ledger = Ledger::new(Writing::new(&transaction), self.common.now());
-        let goes_on = ledger.end_leases(ENDED_AT_ONCE)?;
+        let goes_on = ledger.end_leases(ENDED_AT_ONCE, ended)?;
         let (tables, _) = ledger.finish()?;
         let has_changed = tables.has_changed();
         drop(tables);

@@ -4,6 +4,7 @@ use super::backend::WatchedBackend;
 use super::error::converted;
 use super::stats::StoreStats;
 use super::tables::Reading;
+use crate::store::Reaped;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::ledger::Ledger;
 use crate::store::memory::Wakers;
@@ -40,6 +41,8 @@ pub(super) struct Common {
     /// The database's file, and the length of the journal's file in bytes. The length of the database's file is read
     /// from the file when it is needed.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
+    /// The leases that the opening of the store has ended, until the runtime takes them.
+    pub(super) ended: Mutex<Reaped>,
 }
 
 impl Common {
@@ -62,6 +65,7 @@ impl Common {
             stats: Mutex::default(),
             failed_read: AtomicU64::new(0),
             lengths: Mutex::new((Some(place), journal_len)),
+            ended: Mutex::default(),
         }
     }
 

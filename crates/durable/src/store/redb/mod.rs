@@ -636,6 +636,10 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::Reap(limit, reply))
     }
 
+    fn ended_at_opening(&self) -> Reaped {
+        core::mem::take(&mut *self.common.ended.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn upcoming(
         &self,
         from: UtcMillis,

@@ -15,6 +15,14 @@ use tourbillon_sqlite::SqliteStore;
 
 const NAMESPACES: &str = "namespaces.json";
 
+/// Makes a data folder if it is missing, and locks it until the returned file is closed. Fails if a service or another
+/// restore uses the folder.
+fn lock(data: &Path) -> Result<File, RestoreError> {
+    files::make_folder(data).map_err(file_error(data))?;
+    let locked = files::lock_folder(data, false).map_err(file_error(&data.join("lock")))?;
+    locked.ok_or_else(|| RestoreError::InUse(data.to_owned()))
+}
+
 /// Counts the timers in a store, by namespace.
 fn counts(store: &RedbStore) -> Result<Counts, BackupError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
@@ -43,7 +51,7 @@ pub(crate) fn restore(
     let open = || File::open(from).map(BufReader::new);
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
     let (at, attached) = verified(from)?;
-    files::make_folder(data).map_err(file_error(data))?;
+    let _locked = lock(data)?;
     let left_behind = Mark::left_behind(data, name_of_file())?;
     if left_behind.as_ref().is_some_and(Mark::may_drop) {
         remove_store(data)?;
@@ -97,7 +105,7 @@ pub(crate) fn restore_on_sqlite(
     let of_store = |error| RestoreError::Store(path.to_owned(), error);
     let of_error = |error: StoreError| of_store(error.into());
     let (at, attached) = verified(from)?;
-    files::make_folder(data).map_err(file_error(data))?;
+    let _locked = lock(data)?;
     let name = name_of_database(data, path);
     let left_behind = Mark::left_behind(data, &name)?;
     let store = SqliteStore::open(path).map_err(of_error)?;

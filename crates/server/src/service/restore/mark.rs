@@ -2,7 +2,7 @@
 //! because a data folder may have a store that no restore has written, beside the SQLite database of a restore.
 
 use super::{RestoreError, file_error};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use tourbillon_durable::backup::BackupError;
@@ -44,10 +44,10 @@ pub(super) fn name_of_database(data: &Path, path: &Path) -> PathBuf {
     }
 }
 
-/// The file `restoring` in a data folder. The file is locked until this value is dropped.
+/// The file `restoring` in a data folder, which the restore has locked.
 pub(super) struct Mark {
     path: PathBuf,
-    locked: File,
+    file: File,
     /// Whether the stored timers come from a restore that was killed.
     may_drop: bool,
 }
@@ -58,27 +58,18 @@ impl Mark {
         options.read(true).write(true).create(make);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path).map_err(file_error(path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err(RestoreError::UnderWay(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(file_error(path)(error)),
-        }
+        options.open(path).map_err(file_error(path))
     }
 
-    /// Opens and locks the mark of a restore that was killed. Returns `None` if the file does not exist. Fails if the
+    /// Opens the mark of a restore that was killed. Returns `None` if the file does not exist. Fails if the
     /// mark names another store than `store`.
     pub(super) fn left_behind(data: &Path, store: &Path) -> Result<Option<Self>, RestoreError> {
         let path = data.join(MARK);
-        let locked = match Self::open(&path, false) {
+        let file = match Self::open(&path, false) {
             Err(RestoreError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            locked => locked?,
+            opened => opened?,
         };
-        // The other restore may have ended, and removed the file, just before this lock.
-        if !path.exists() {
-            return Ok(None);
-        }
-        let mut mark = Self { path, locked, may_drop: false };
+        let mut mark = Self { path, file, may_drop: false };
         mark.may_drop = mark.names(store)?;
         Ok(Some(mark))
     }
@@ -87,7 +78,7 @@ impl Mark {
     /// was killed while it wrote the mark. Fails if the mark names another store.
     fn names(&self, store: &Path) -> Result<bool, RestoreError> {
         let mut text = Vec::new();
-        (&self.locked).read_to_end(&mut text).map_err(file_error(&self.path))?;
+        (&self.file).read_to_end(&mut text).map_err(file_error(&self.path))?;
         let name = text.strip_prefix(BEFORE_NAME).and_then(|rest| rest.strip_suffix(AFTER_NAME));
         match name {
             None => Ok(false),
@@ -125,16 +116,13 @@ impl Mark {
     /// Makes a mark that names the store `store`, which this restore has found empty.
     fn make(data: &Path, store: &Path) -> Result<Self, RestoreError> {
         let path = data.join(MARK);
-        let mark = Self { locked: Self::open(&path, true)?, path, may_drop: false };
-        // A restore into another store may have been killed since this restore has looked for a mark.
-        mark.names(store)?;
-        mark.named(data, store)
+        Self { file: Self::open(&path, true)?, path, may_drop: false }.named(data, store)
     }
 
     /// Writes the name of the store `store`, which this restore has found empty, into the mark.
     fn named(mut self, data: &Path, store: &Path) -> Result<Self, RestoreError> {
         let text = [BEFORE_NAME, store.as_os_str().as_encoded_bytes(), AFTER_NAME].concat();
-        let mut file = &self.locked;
+        let mut file = &self.file;
         let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(&text));
         written.and_then(|()| file.sync_all()).map_err(file_error(&self.path))?;
         sync_folder(data).map_err(file_error(data))?;

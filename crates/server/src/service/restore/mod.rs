@@ -10,8 +10,9 @@
 //! - A mark or a note that permits a removal goes away only after all timers are removed, or after the whole backup is
 //!   stored.
 //!
-//! **A file and SQLite.** The mark is the file `restoring` in the data folder (`mark.rs`). Its lock shows that the
-//! restore is alive. Its content names the store.
+//! **A file and SQLite.** The mark is the file `restoring` in the data folder (`mark.rs`). Its content names the
+//! store. The restore locks the data folder, as each service does, so a mark that another restore finds is one that was
+//! left behind.
 //!
 //! | state | left by a kill | next restore | after an error |
 //! |---|---|---|---|
@@ -97,8 +98,8 @@ pub(crate) enum RestoreError {
     OtherStore(PathBuf, Box<str>),
     /// This store has timers. A restore that was killed before it stored any timers has left this file.
     Unnamed(PathBuf, PathBuf),
-    /// Another process is restoring a backup into this data folder.
-    UnderWay(PathBuf),
+    /// A service uses this data folder, or another process is restoring a backup into it.
+    InUse(PathBuf),
     /// This deployment already has timers, or cannot be read or written. The text names it, for example "the schema
     /// shop".
     Deployment(Box<str>, BackupError),
@@ -141,7 +142,9 @@ impl fmt::Display for RestoreError {
                 store.display(),
                 mark.display()
             ),
-            Self::UnderWay(path) => write!(f, "{}: another restore is under way", path.display()),
+            Self::InUse(path) => {
+                write!(f, "{}: a service uses this folder, or another restore", path.display())
+            }
         }
     }
 }

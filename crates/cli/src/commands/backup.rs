@@ -126,7 +126,7 @@ fn folder_of(path: &Path) -> &Path {
 /// The end of the name of a file that has an unfinished copy.
 const UNFINISHED: &str = ".part";
 
-/// Removes the unfinished copies that earlier runs have left in `folder`. `begin` is the begin of their names. The
+/// Removes the unfinished copies that earlier runs have left in `folder`. Their names start with `begin`. The
 /// process that writes a copy has a lock on it, so the copies of other processes stay.
 fn remove_unfinished(folder: &Path, begin: &OsStr) {
     let Ok(entries) = folder.read_dir() else { return };

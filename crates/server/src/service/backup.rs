@@ -43,8 +43,8 @@ impl Backups {
         Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
     }
 
-    /// Returns the start of the last backup that a client has received in full. Returns `None` if no backup is known, or
-    /// if it is far in the future: an alarm on its age would stay silent until then.
+    /// Returns the start of the last backup that a client has received in full. Returns `None` if no backup is known,
+    /// or if it is far in the future: an alarm on its age would stay silent until then.
     pub(super) fn last(&self) -> Option<Moment> {
         let known = *self.last.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.filter(|known| known.as_millis() <= now().as_millis().saturating_add(millis(AHEAD)))
@@ -69,8 +69,8 @@ struct LastBackup {
 }
 
 impl LastBackup {
-    /// Remembers that a backup was made at `moment`, unless a later backup is known that is not in the future. Blocks the
-    /// calling thread.
+    /// Remembers that a backup was made at `moment`, unless a later backup is known that is not in the future. Blocks
+    /// the calling thread.
     fn note(&self, moment: Moment) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Two backups may run at once, and the earlier backup may end last. The lock is held during the write, so that

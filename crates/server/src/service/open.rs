@@ -125,8 +125,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be opened, if another service uses the data folder, if the namespaces of stored timers are
-    /// missing, if a thread does not start, or if the collector of spans cannot be used.
+    /// Fails if a file cannot be opened, if another service uses the data folder, if the namespaces of stored timers
+    /// are missing, if a thread does not start, or if the collector of spans cannot be used.
     ///
     /// # Panics
     ///

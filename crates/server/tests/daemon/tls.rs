@@ -115,8 +115,8 @@ async fn a_handshake_that_does_not_end_is_cut() {
 #[test]
 fn a_certificate_that_cannot_be_used_ends_the_start() {
     let folder = folder();
-    // A renewal replaces both files, and a start in between must be tried again. So the exit code is not that of a wrong
-    // setting.
+    // A renewal replaces both files, and a start in between must be tried again. So the exit code is not that of a
+    // wrong setting.
     let refused = |arguments: &[&str]| {
         let ended = crate::process::run(folder.path(), arguments);
         assert_eq!(ended.status.code(), Some(if arguments.len() > 2 { 1 } else { 2 }));

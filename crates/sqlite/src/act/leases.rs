@@ -97,8 +97,8 @@ impl Leases<'_> {
         Ok(reaped)
     }
 
-    /// Ends at most 500 leases, even if they have not expired. Returns `None` if there was no lease. Called only while a
-    /// store opens the database. No other store then delivers timers, so the holders of the leases are gone.
+    /// Ends at most 500 leases, even if they have not expired. Returns `None` if there was no lease. Called only while
+    /// a store opens the database. No other store then delivers timers, so the holders of the leases are gone.
     pub(crate) fn end_leases(&self) -> Result<Option<Reaped>> {
         let left = self.0.rows(
             "SELECT id, record FROM tourbillon_timers INDEXED BY tourbillon_leased

@@ -429,27 +429,6 @@ fn a_last_run_that_an_executor_drops_is_given_up() {
     });
 }
 
-/// Two engines share the few threads of their shards. Tasks of one engine stop a task of the other engine and wait, on
-/// all of these threads, while a run of that task may wait for one of them.
-#[test]
-fn stops_on_all_threads_do_not_wait_for_a_run_that_needs_one_of_them() {
-    within_patience(|| {
-        let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
-        for _ in 0..20 {
-            let [ours, other] = [(); 2].map(|()| TaskEngine::start(shards.engine()).unwrap());
-            let task = other.handle().repeat_in_parallel(every(5), |_| {}).unwrap();
-            let log = Log::new();
-            for _ in 0..4 {
-                let (sink, stopped) = (log.clone(), task.clone());
-                let stop = move |_: &Run| sink.push(stopped.stop_and_wait());
-                drop(ours.handle().repeat(every(5).times(1), stop).unwrap());
-            }
-            wait_until("the stops have returned", || log.len() == 4);
-            assert!(task.has_ended());
-        }
-    });
-}
-
 /// The time for which a run waits for its worker is part of its lateness.
 #[test]
 fn a_run_that_waits_for_a_worker_is_late() {

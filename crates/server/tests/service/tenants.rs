@@ -188,6 +188,31 @@ async fn tenants_that_never_stop_leave_permits_for_new_hosts_to_each_other_tenan
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_greater_limit_of_a_namespace_has_its_effect_at_once() {
+    let rig = start(&[], |_| {}).await;
+    let (host, address) = Host::start().await;
+    let timer = |path: &str| json!({ "callback": { "url": format!("http://{address}/{path}") }, "policy": { "timeout_ms": 30_000 } });
+    for (round, greater) in [json!(20), Value::Null].into_iter().enumerate() {
+        let namespace = format!("n{round}");
+        let path = format!("/v1/namespaces/{namespace}");
+        assert_eq!(rig.send("PUT", &path, json!({ "concurrency": 1 })).await.0, StatusCode::CREATED);
+        let (hanging, taken) = (host.hanging.load(Ordering::Relaxed), host.taken());
+        place(&rig, &namespace, 1, &timer("hang")).await;
+        eventually("one hangs", async || (host.hanging.load(Ordering::Relaxed) > hanging).then_some(()))
+            .await;
+        // Some of these deliveries wait in memory, and the others are parked.
+        place(&rig, &namespace, 40, &timer("ok")).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(host.taken(), taken);
+        let begun = Instant::now();
+        let (status, answer) = rig.send("PATCH", &path, json!({ "concurrency": greater })).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        eventually("all have come", async || (host.taken() == taken + 40).then_some(())).await;
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_of_one_tenant_holds_up_no_other() {
     beside_a_herd(start(&["herd", "other"], |_| {}).await).await;
 }

@@ -372,6 +372,21 @@ impl Permits {
         }
     }
 
+    /// Returns the limiters of the namespaces that limit their concurrent deliveries.
+    pub(crate) fn concurrency_limiters(&self) -> Vec<Reason> {
+        let state = self.lock();
+        state.limiters.keys().filter(|reason| matches!(reason, Reason::Concurrency(_))).cloned().collect()
+    }
+
+    /// Changes the limit of a limiter. Deliveries that wait for its permits get those that the new limit adds.
+    pub(crate) fn set_limit(&self, reason: &Reason, limit: usize) {
+        let mut state = self.lock();
+        if let Some(limiter) = state.limiters.get_mut(reason) {
+            limiter.limit = limit;
+            state.pump(reason, Instant::now());
+        }
+    }
+
     /// Shuts a limiter: for the time `rest`, no delivery that needs a permit of the limiter can begin. Parks the timers
     /// whose deliveries wait for such a permit. Running deliveries go on. After `rest`, the limiter has only a single
     /// permit. The limiter of a host gets its other permits back once the host answers. The limiter of a path (the path

@@ -57,6 +57,32 @@ async fn a_delivery_that_waits_too_long_is_parked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_greater_limit_lets_the_waiting_deliveries_begin() {
+    let permits = permits();
+    let ns = Reason::Concurrency("n".into());
+    let _first = enter(&permits, &[(&ns, 1)]).await.unwrap();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let (permits, ns) = (Arc::clone(&permits), ns.clone());
+            tokio::spawn(async move { enter(&permits, &[(&ns, 1)]).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    assert_eq!(permits.lock().waiters.len(), 3);
+    assert_eq!(permits.concurrency_limiters(), core::slice::from_ref(&ns));
+    let begun = Instant::now();
+    permits.set_limit(&ns, 3);
+    tokio::task::yield_now().await;
+    assert_eq!(permits.lock().waiters.len(), 1);
+    assert_eq!(permits.lock().limiters[&ns].running, 3);
+    permits.set_limit(&ns, 4);
+    for waiting in waiting {
+        drop(waiting.await.unwrap().unwrap());
+    }
+    assert!(begun.elapsed() < LONGEST_WAIT);
+}
+
+#[tokio::test(start_paused = true)]
 async fn few_wait_and_the_rest_is_parked_at_once() {
     let permits = permits();
     let a = host("a");

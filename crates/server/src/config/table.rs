@@ -167,7 +167,7 @@ settings! {
     /// A file of certificates, in PEM, that are trusted in addition to the public authorities.
     certificates: Option<PathBuf>, "callbacks.certificates" = "";
     /// The longest time to resolve a receiver's name. The connection to each of its addresses may take the same time
-    /// again.
+    /// again, and the receiver's first byte in the handshake of TLS, too.
     connect_timeout: Duration, "callbacks.connect_timeout" = "5s";
 
     /// The size of the store's page cache.

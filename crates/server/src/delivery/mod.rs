@@ -137,6 +137,7 @@ impl Deliveries {
             in_flight: Arc::clone(in_flight),
             endpoints: Arc::clone(endpoints),
             rules: settings.rules,
+            permits_private: settings.caller.guard.allow_private,
             store: Arc::clone(store),
             retry_pause,
             telemetry: telemetry.clone(),

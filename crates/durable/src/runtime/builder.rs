@@ -291,6 +291,8 @@ impl Builder {
     /// Makes the namespaces share the handlers, so that a namespace with many due timers does not delay the timers of
     /// other namespaces. While a single namespace has due timers, it gets three quarters of the
     /// [`concurrency`](Self::concurrency). A second namespace gets three quarters of the remaining handlers, and so on.
+    /// A few namespaces whose handlers do not end use up all handlers, so set a time limit for them
+    /// ([`timeout`](crate::policy::Policy::timeout)).
     /// Once a namespace uses its whole share, its other due timers stay in the store. Timers of other namespaces are
     /// then claimed first, even if they are due later. The [`catch_up_rate`](Self::catch_up_rate) applies to each
     /// namespace separately. The stores of this project support this setting. Another store may ignore it, and deliver

@@ -222,9 +222,9 @@ impl Builder {
     }
 
     /// Makes the handler of this kind begin the deliveries of timers that are delivered at most once by itself, by
-    /// [`Delivery::begin`]. Until then, such a timer stays stored, and each [`Verdict`] has the effect that it has for a
-    /// timer that is delivered at least once. Without this setting, the store removes such a timer before the handler is
-    /// called.
+    /// [`Delivery::begin`]. Until then, such a timer stays stored, and each [`Verdict`] has the effect that it has for
+    /// a timer that is delivered at least once. Without this setting, the store removes such a timer before the
+    /// handler is called.
     ///
     /// A handler needs this setting if it may find that it cannot act now, for example because a rate is used up.
     /// [`Delivery::begin`] has an example.

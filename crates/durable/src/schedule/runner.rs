@@ -184,8 +184,8 @@ impl ScheduleRunner {
     }
 
     /// Returns true if the schedule's last occurrence has not ended. Three kinds of occurrences count as ended: a dead
-    /// occurrence, a pending occurrence that was made while the store's clock was ahead of the true time, and a delivered
-    /// occurrence at most once, because the store removes it when its delivery begins.
+    /// occurrence, a pending occurrence that was made while the store's clock was ahead of the true time, and a
+    /// delivered occurrence at most once, because the store removes it when its delivery begins.
     fn is_under_way(&self, stored: &Stored, now: UtcMillis) -> Result<bool, StoreError> {
         let Some(id) = stored.progress.last_occurrence else { return Ok(false) };
         let last = block_on(self.0.store.get(id.into()))?;

@@ -3,7 +3,7 @@
 
 use crate::guard::{Blocked, Guard};
 use crate::names::Resolver;
-use core::fmt;
+use crate::shortage::Shortage;
 use core::future::Future;
 use core::net::SocketAddr;
 use core::pin::Pin;
@@ -136,54 +136,6 @@ impl Write for Dialled {
 impl Connection for Dialled {
     fn connected(&self) -> Connected {
         self.stream.inner().connected()
-    }
-}
-
-/// The error for a connection that this machine could not begin, because it lacks something of its own. The receiver
-/// has no part in such an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shortage(pub(crate) &'static str);
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this machine has no free {}", self.0)
-    }
-}
-
-impl core::error::Error for Shortage {}
-
-impl Shortage {
-    /// Returns the shortage that an error of a connection to this address shows, or `None` if the error has another
-    /// cause.
-    fn of(error: &io::Error, address: SocketAddr) -> Option<Self> {
-        // The system also gives this error for an address of IPv6 if it has no IPv6. That is no shortage.
-        if error.kind() == io::ErrorKind::AddrNotAvailable && address.is_ipv4() {
-            return Some(Self("port for a connection to this address"));
-        }
-        Self::of_socket(error)
-    }
-
-    /// Returns the shortage that an error of any new socket shows, or `None` if the error has another cause.
-    pub(crate) fn of_socket(error: &io::Error) -> Option<Self> {
-        if error.kind() == io::ErrorKind::OutOfMemory {
-            return Some(Self("memory for a connection"));
-        }
-        Self::of_number(error)
-    }
-
-    #[cfg(unix)]
-    fn of_number(error: &io::Error) -> Option<Self> {
-        use rustix::io::Errno;
-        match Errno::from_io_error(error)? {
-            Errno::MFILE | Errno::NFILE => Some(Self("file descriptor")),
-            Errno::NOBUFS => Some(Self("memory for a connection")),
-            _ => None,
-        }
-    }
-
-    #[cfg(not(unix))]
-    fn of_number(_: &io::Error) -> Option<Self> {
-        None
     }
 }
 

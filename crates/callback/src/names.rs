@@ -3,7 +3,7 @@
 //! The system's resolver blocks a thread for each look-up. Look-ups whose name server does not answer would occupy all
 //! threads of a runtime, and stop other work.
 
-use crate::dial::Shortage;
+use crate::shortage::Shortage;
 use core::future::Future;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::pin::Pin;

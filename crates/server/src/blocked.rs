@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use tourbillon_callback::guard::{Blocked, Guard};
 use url::{Host, Url};
 
-/// Explains why callbacks to this URL are blocked, and names a setting that could permit them. `permits_private` is true
-/// if the service permits all private addresses (`callbacks.allow_private`).
+/// Explains why callbacks to this URL are blocked, and names a setting that could permit them. `permits_private` is
+/// true if the service permits all private addresses (`callbacks.allow_private`).
 pub(crate) fn words(blocked: Blocked, url: &str, permits_private: bool) -> String {
     match blocked {
         Blocked::Scheme if url.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("http:")) => {

@@ -1,7 +1,6 @@
 //! Passes facts about a request between its connection and the HTTP interface.
 
 use crate::request_id::RequestId;
-use crate::state::TokenHash;
 use axum::extract::FromRequestParts;
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv6Addr};
@@ -23,7 +22,7 @@ pub(crate) trait Notes: Send + Sync + 'static {
     fn begin_wait(&self) -> bool;
 
     /// Notes that the request is authenticated: its token or its session is valid, or the service needs no tokens.
-    fn is_known(&self, token: Option<TokenHash>);
+    fn is_known(&self, token: Option<[u8; 32]>);
 }
 
 /// The client that sent a request. The connection adds this value to the request's extensions.
@@ -54,9 +53,9 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
 }
 
 /// Tells a request's connection that the request is authenticated: its token or its session is valid, or the service
-/// needs no tokens. `extensions` are the extensions of the request. `token` is the request's token, or `None` if the
-/// service needs no tokens.
-pub(crate) fn note_known(extensions: &Extensions, token: Option<TokenHash>) {
+/// needs no tokens. `extensions` are the extensions of the request. `token` is the hash of the request's token, or
+/// `None` if the service needs no tokens.
+pub(crate) fn note_known(extensions: &Extensions, token: Option<[u8; 32]>) {
     if let Some(client) = extensions.get::<Client>() {
         client.notes.is_known(token);
     }

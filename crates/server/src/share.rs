@@ -146,7 +146,7 @@ mod tests {
             }
             assert_eq!(shares.all(), with_reserve(most));
             assert!(!shares.take(&usize::MAX, 1), "the reserve is empty");
-            // A client whose unit is short gets it again, and no client that has a unit gets that one.
+            // A client whose unit is short gets it again, and no client that has a unit gets it.
             let last = greedy + most / RESERVE - 1;
             shares.give_back(&last, 1);
             assert!(!shares.take(&0, 1) && shares.take(&last, 1));

@@ -9,8 +9,8 @@
 //! and so on. The rule needs neither a list of the namespaces nor a limit for each namespace.
 //!
 //! What is left for the next namespace falls to a quarter with each namespace that does not give its places back. Of
-//! 1,024 places, five such namespaces leave one, and six leave none. So handlers need a time limit, or the runtime needs
-//! more places than all namespaces together can use.
+//! 1,024 places, five such namespaces leave one, and six leave none. So handlers need a time limit, or the runtime
+//! needs more places than all namespaces together can use.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -221,8 +221,8 @@ impl Deliveries {
         task::start(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some()));
     }
 
-    /// Makes the [`Unparker`] apply the new limits of the namespaces to the deliveries that wait in memory, and check all
-    /// reasons for which timers are parked. Called after a change of a namespace, because the change may permit
+    /// Makes the [`Unparker`] apply the new limits of the namespaces to the deliveries that wait in memory, and check
+    /// all reasons for which timers are parked. Called after a change of a namespace, because the change may permit
     /// deliveries. The caller may hold the lock of the namespaces.
     pub(crate) fn look_everywhere(&self) {
         self.admission.note_change();

@@ -537,7 +537,7 @@ fn pause_of(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
 fn explained(text: String) -> String {
     if text.contains("CaUsedAsEndEntity") {
         return "the receiver has the certificate of an authority (CA:TRUE), which identifies no receiver: give it a \
-                certificate that the authority has signed, or a self-signed one with CA:FALSE"
+                certificate that the authority has signed, or a self-signed certificate with CA:FALSE"
             .to_owned();
     }
     text

@@ -27,7 +27,7 @@
 //! lease.
 
 use super::limits::Limits;
-use super::places::WaitingPlace;
+use super::waiting::WaitingPlace;
 use crate::state::TokenHash;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;

@@ -166,7 +166,7 @@ impl Notes for RequestNotes {
     }
 
     fn begin_wait(&self) -> bool {
-        self.stage.begin_wait(|token| self.places.begin_wait(token))
+        self.stage.begin_wait(|token| self.places.waiting().take(token))
     }
 
     fn is_known(&self, token: Option<TokenHash>) {

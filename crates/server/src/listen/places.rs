@@ -22,9 +22,8 @@
 //! them, a request that would wait is refused. The other places stay for requests that are answered at once.
 
 use super::activity::{Activity, Idleness, Strangeness};
+use super::waiting::WaitingPlaces;
 use crate::client::network;
-use crate::share::Shares;
-use crate::state::TokenHash;
 use core::net::IpAddr;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -53,9 +52,7 @@ const FEW: usize = 8;
 pub(super) struct Places {
     all: usize,
     state: Mutex<State>,
-    /// The connections that wait. This lock is taken while the state of an activity is locked, and nothing else is
-    /// locked under it.
-    waiting: Mutex<Shares<Option<TokenHash>>>,
+    waiting: Arc<WaitingPlaces>,
     /// The number of open connections. A connection that the server has asked to close has no place any more, but it
     /// counts here until it ends.
     open: watch::Sender<usize>,
@@ -95,32 +92,15 @@ pub(super) struct Place {
     left: Option<oneshot::Receiver<()>>,
 }
 
-/// A place among the connections that wait. Dropping the value frees the place.
-#[derive(Debug)]
-pub(super) struct WaitingPlace {
-    places: Arc<Places>,
-    token: Option<TokenHash>,
-}
-
-impl Drop for WaitingPlace {
-    fn drop(&mut self) {
-        self.places.waiting().give_back(&self.token, 1);
-    }
-}
-
 impl Places {
     pub(super) fn new(all: usize) -> Self {
-        let waiting = Mutex::new(Shares::new(all - all / 4));
+        let waiting = Arc::new(WaitingPlaces::new(all - all / 4));
         Self { all, state: Mutex::default(), waiting, open: watch::Sender::new(0) }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Shares<Option<TokenHash>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a connection as one that waits. Returns `None` if too many connections wait, in total or for the token.
-    pub(super) fn begin_wait(self: &Arc<Self>, token: Option<TokenHash>) -> Option<WaitingPlace> {
-        self.waiting().take(&token, 1).then(|| WaitingPlace { places: Arc::clone(self), token })
+    /// Returns the places of the connections that wait.
+    pub(super) fn waiting(&self) -> &Arc<WaitingPlaces> {
+        &self.waiting
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -362,7 +342,7 @@ mod tests {
             let (place, request) = works(door.take("192.0.2.1")).unwrap();
             request.stage().note_known(Some([token; 32]));
             request.stage().note_waits();
-            let begins = || request.stage().begin_wait(|token| place.places.begin_wait(token));
+            let begins = || request.stage().begin_wait(|token| place.places.waiting().take(token));
             (begins() && begins()).then_some((place, request))
         };
         let mut waiting: Vec<_> = core::iter::from_fn(|| wait(1)).collect();
@@ -377,7 +357,7 @@ mod tests {
         drop(request);
         assert!(wait(98).is_some());
         drop((place, waiting));
-        assert!(door.places.waiting().are_gone());
+        assert!(door.places.waiting().are_free());
     }
 
     #[test]

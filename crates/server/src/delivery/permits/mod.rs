@@ -37,8 +37,8 @@
 //!   quick hosts. First permits of further namespaces at hosts that are not quick take at most a part of the rest, so
 //!   more than an eighth of all permits always remains for quick hosts, even if all other hosts hang.
 //! - A namespace may have only a part ([`share`](crate::share)) of all permits, and only a part of the permits for
-//!   hosts that are not quick. Namespaces that always want more permits come to have equally many. A namespace without a
-//!   permit gets a first one from the reserve, although others have taken all permits and do not give them back. The
+//!   hosts that are not quick. Namespaces that always want more permits come to have equally many. A namespace without
+//!   a permit gets a first one from the reserve, although others have taken all permits and do not give them back. The
 //!   backlog of a namespace is parked under the namespace's own reason, so no other namespace waits behind that
 //!   backlog.
 

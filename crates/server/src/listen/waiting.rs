@@ -4,8 +4,8 @@ use crate::share::Shares;
 use crate::state::TokenHash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The places of the connections that wait. Its lock is taken while the state of an activity is locked, and nothing else
-/// is locked under it.
+/// The places of the connections that wait. Its lock is taken while the state of an activity is locked, and nothing
+/// else is locked under it.
 #[derive(Debug)]
 pub(super) struct WaitingPlaces(Mutex<Shares<Option<TokenHash>>>);
 

@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, Case, LEASE, Make, at};
 use core::time::Duration;
-use tourbillon_durable::policy::Policy;
+use tourbillon_durable::policy::{Guarantee, Policy};
 use tourbillon_durable::state::{Death, DeathReason, Phase, Refusal, State, Token};
 use tourbillon_durable::store::{Claimant, Op, Outcome, PAUSED, Reaped, Renewal};
 use tourbillon_durable::timer::Timer;
@@ -96,8 +96,14 @@ fn reaps_are_bounded(make: Make<'_>) {
 }
 
 fn a_timer_that_crashes_is_dead_in_the_end(make: Make<'_>) {
+    for guarantee in [Guarantee::AtLeastOnce, Guarantee::AtMostOnce] {
+        a_timer_that_crashes_is_dead(make, guarantee);
+    }
+}
+
+fn a_timer_that_crashes_is_dead(make: Make<'_>, guarantee: Guarantee) {
     let bench = Bench::new(make);
-    let policy = Policy { deliveries: 3, ..Policy::default() };
+    let policy = Policy { deliveries: 3, guarantee, ..Policy::default() };
     let timer = Timer { policy, ..bench.keyed("k", 0) };
     bench.create(&timer);
     for round in 1..=3 {

@@ -1,5 +1,6 @@
 //! Describes one delivery of a timer to its handler, and records whether the end of the delivery is decided.
 
+use crate::handler::Verdict;
 use crate::panics::survive;
 use crate::policy::Guarantee;
 use crate::state::Token;
@@ -8,6 +9,7 @@ use core::future::poll_fn;
 use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
 /// A delivery of a timer, as its handler gets it.
@@ -96,7 +98,28 @@ struct Settled {
     is_settled: bool,
     /// True if the timer is delivered at most once, and its delivery has begun.
     is_removed: bool,
+    /// What becomes of the timer if it is still stored. Used only if the delivery was settled while the store was asked
+    /// to remove the timer.
+    instead: Option<Instead>,
     wakers: Vec<Waker>,
+}
+
+/// The end of a delivery that was settled while the store was asked to remove its timer.
+#[derive(Debug)]
+pub(crate) struct Instead {
+    pub(crate) verdict: Verdict,
+    /// The moment of the handler's answer, by the runtime's clock. `None` if the runtime has decided the end.
+    pub(crate) answered: Option<Timestamp>,
+}
+
+/// The pause before a timer is delivered again, after the runtime has ended a delivery that had not begun.
+pub(crate) const PUT_OFF: Duration = Duration::from_secs(1);
+
+impl Instead {
+    /// Gives the timer back after a pause that begins at the moment `now` of the store.
+    pub(crate) fn put_off(now: UtcMillis) -> Self {
+        Self { verdict: Verdict::Snooze(now + PUT_OFF), answered: None }
+    }
 }
 
 impl Settlement {
@@ -110,6 +133,21 @@ impl Settlement {
     #[must_use = "only the caller that gets `true` may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)
+    }
+
+    /// Settles a delivery while the store is asked to remove its timer. If the timer does not leave the store, its lease
+    /// ends by `instead`. Does nothing if the delivery is already settled. The caller must then call
+    /// [`wake`](Self::wake).
+    pub(crate) fn settle_by(&self, instead: Instead) {
+        let mut inner = self.lock();
+        if !core::mem::replace(&mut inner.is_settled, true) {
+            inner.instead = Some(instead);
+        }
+    }
+
+    /// Removes and returns the end of [`settle_by`](Self::settle_by).
+    pub(crate) fn take_instead(&self) -> Option<Instead> {
+        self.lock().instead.take()
     }
 
     /// Notes that the store has removed the timer, which is delivered at most once. The caller must then call
@@ -195,7 +233,9 @@ impl Delivery {
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the store may remove the timer all the same. Another call then returns the result.
+    /// If the future is dropped, the store may remove the timer all the same. Another call then returns the result. If
+    /// the handler answers instead, the answer decides what becomes of the timer if the store has not got the removal.
+    /// Otherwise the timer is lost.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;

@@ -29,7 +29,6 @@
 
 use crate::phase::PAUSED;
 pub use crate::phase::{Death, DeathReason, Lease, Phase, State, Token, Withdrawal};
-use crate::policy::Guarantee;
 use crate::texts::without_zero_bytes;
 use crate::timer::Timer;
 use core::time::Duration;
@@ -233,18 +232,15 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             if let Some(end) = withdrawn(lease) {
                 return Ok(Next::Ends(end));
             }
-            // A timer that is delivered at most once is no longer stored once its delivery has begun.
-            let has_begun = timer.policy.guarantee == Guarantee::AtLeastOnce;
-            let deliveries = timer.deliveries.saturating_sub(u32::from(!has_begun));
             // An expired lease does not count as a failure. Without this limit, a timer whose handler kills the process
-            // could be delivered forever.
-            if has_begun && deliveries >= timer.policy.deliveries.max(1) {
+            // could be delivered forever. A handler may also do so before it begins a delivery at most once.
+            if timer.deliveries >= timer.policy.deliveries.max(1) {
                 dead(timer, DeathReason::Deliveries, now)
             } else if is_too_old(timer, now) {
                 // The timer is due already, so its next delivery would begin now.
                 dead(timer, DeathReason::Age, now)
             } else {
-                Timer { deliveries, ..with(timer, State::Pending) }
+                with(timer, State::Pending)
             }
         }
         Event::Withdraw(withdrawal) => match timer.state {

@@ -268,10 +268,7 @@ fn end_leases(connection: &Connection, now: UtcMillis, ended: &mut Reaped) -> Re
         let committed = connection.execute_batch(end).map_err(failed);
         let Some(page) = page? else { return committed };
         committed?;
-        ended.returned.extend(page.returned);
-        ended.dead.extend(page.dead);
-        ended.withdrawn += page.withdrawn;
-        ended.left_out.extend(page.left_out);
+        ended.add(page);
     }
 }
 

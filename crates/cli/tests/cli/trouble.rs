@@ -4,15 +4,16 @@ use crate::rig::{Fake, program, run_at};
 use serde_json::{Value, json};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 const PUT: [&str; 5] = ["put", "--in", "1h", "--callback", "http://127.0.0.1:9/"];
 
 #[tokio::test]
 async fn a_service_that_is_not_there_is_unreachable() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
+    // The socket keeps its port from others, and does not listen.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
     for arguments in [&PUT[..], &["get", "k"], &["cancel", "k"], &["tail"], &["top"], &["bench"]] {
         let run = run_at(&url, arguments).await;
         assert_eq!((run.code, &*run.out), (4, ""), "{arguments:?}: {run:?}");

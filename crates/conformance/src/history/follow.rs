@@ -6,6 +6,7 @@ use super::{Player, REASONS, Seen};
 use crate::bench::{HOUR, LEASE, all};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Phase, Refusal, State, Token};
 use tourbillon_durable::store::{
     Claimant, Claimed, Durability, IfPresent, Leased, Limit, Op, Outcome, Reaped, Renewal, StoreErrorKind,
@@ -340,10 +341,11 @@ impl Player {
                 let mut reaped = store.reap(limit).await?;
                 reaped.returned.sort_unstable();
                 reaped.dead.sort_unstable();
+                reaped.not_begun.sort_unstable();
                 Ok(reaped)
             })
         });
-        let Reaped { returned, dead, withdrawn, .. } = reaped;
+        let Reaped { returned, not_begun, dead, withdrawn, .. } = reaped;
         let now = self.now();
         let stored: BTreeMap<TimerId, Timer> =
             all(&*self.raw).into_iter().map(|timer| (timer.id, timer)).collect();
@@ -356,6 +358,8 @@ impl Player {
         for id in returned.iter().chain(&dead) {
             assert!(self.seen.stored.get(id).is_some_and(is_over), "{id} was reaped early");
         }
+        let is_once = |id: &&TimerId| self.seen.stored[*id].policy.guarantee == Guarantee::AtMostOnce;
+        assert!(returned.iter().filter(is_once).eq(&not_begun), "{returned:?}, {not_begun:?}");
         for id in self.seen.stored.keys().filter(|id| !stored.contains_key(id)) {
             assert!(self.seen.withdrawn.contains(id), "{id} is lost");
         }

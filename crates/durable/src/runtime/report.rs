@@ -11,6 +11,7 @@ use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
 use crate::timer::Timer;
 use core::fmt;
 use core::time::Duration;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
@@ -293,14 +294,8 @@ impl Reporter {
     /// Counts what followed from the removal of a timer that is delivered at most once, at the beginning of its
     /// delivery.
     pub(crate) fn removed(&self, delivery: &UnderWay, outcome: &Outcome) {
-        let Outcome::Ended { phase, skipped, .. } = outcome else { return };
-        // The plan of the series is not valid.
-        if *phase == Phase::Dead {
-            self.lock().stats.dead += 1;
-            self.report(&Incident::Died { id: delivery.id });
-        }
-        if *skipped > 0 {
-            self.left_out(&[LeftOut { id: delivery.id, key: delivery.key.clone(), count: *skipped }]);
+        if let Outcome::Ended { skipped: count @ 1.., .. } = outcome {
+            self.left_out(&[LeftOut { id: delivery.id, key: delivery.key.clone(), count: *count }]);
         }
     }
 
@@ -332,7 +327,10 @@ impl Reporter {
         self.left_out(&reaped.left_out);
         self.lock().stats.dead += reaped.dead.len() as u64;
         if self.is_observed() {
-            let returned = reaped.returned.iter().map(|id| (*id, Phase::Pending));
+            // No receiver had a timer whose delivery had not begun, so an observer learns nothing from its lease.
+            let not_begun: HashSet<_> = reaped.not_begun.iter().collect();
+            let returned = reaped.returned.iter().filter(|id| !not_begun.contains(id));
+            let returned = returned.map(|id| (*id, Phase::Pending));
             for (id, phase) in returned.chain(reaped.dead.iter().map(|id| (*id, Phase::Dead))) {
                 self.emit(&Event::Expired { id, at, phase });
             }

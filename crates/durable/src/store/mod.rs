@@ -46,6 +46,7 @@ pub use room::Room;
 pub use server_time::ServerTime;
 pub use shares::{Late, SHARE, Shares, free_for};
 
+use crate::policy::Guarantee;
 use crate::state::{Failure, Phase, Refusal, State, Token};
 use crate::timer::{Address, Timer, TimerId};
 use core::future::Future;
@@ -343,6 +344,10 @@ pub struct Reaped {
     /// The ids of the timers that the call has made pending again. An occurrence of a paused series has become paused
     /// instead.
     pub returned: Vec<TimerId>,
+    /// Those timers of `returned` that are delivered at most once. Such a timer leaves the store when its delivery
+    /// begins, so no receiver had it.
+    #[serde(skip)]
+    pub not_begun: Vec<TimerId>,
     /// The ids of the timers that the call has made dead, because their policies permit no further delivery.
     pub dead: Vec<TimerId>,
     /// The number of timers that were withdrawn while they were leased. The call has removed them from the store. Until
@@ -353,6 +358,25 @@ pub struct Reaped {
     /// The skipped instants of each series of which the call has made an occurrence dead. Scheduled instants of the
     /// series are skipped if they have already passed when the occurrence ends.
     pub left_out: Vec<LeftOut>,
+}
+
+impl Reaped {
+    /// Adds a timer that is pending again.
+    pub fn add_returned(&mut self, timer: &Timer) {
+        self.returned.push(timer.id);
+        if timer.policy.guarantee == Guarantee::AtMostOnce {
+            self.not_begun.push(timer.id);
+        }
+    }
+
+    /// Adds the timers of another answer. Leaves `next` as it is.
+    pub fn add(&mut self, other: Self) {
+        self.returned.extend(other.returned);
+        self.not_begun.extend(other.not_begun);
+        self.dead.extend(other.dead);
+        self.withdrawn += other.withdrawn;
+        self.left_out.extend(other.left_out);
+    }
 }
 
 /// The answer to a [`renew`](TimerStore::renew), which renews leases. All leases of the call that the answer does not

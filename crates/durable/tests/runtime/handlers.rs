@@ -132,8 +132,8 @@ fn a_shutdown_gives_back_what_runs_and_counts_no_attempt() {
     assert!(page.timers.iter().all(|timer| (timer.deliveries, timer.failures) == (0, 0)));
 }
 
-/// The stop does not wait for a handler that blocks the only worker. Timers that wait behind it have been claimed,
-/// which removes a timer that is delivered at most once. Those whose handlers were not called are stored again.
+/// The stop does not wait for a handler that blocks the only worker. Timers that wait behind it have been claimed. Those
+/// whose handlers were not called are pending again, and so are those that are delivered at most once.
 #[test]
 fn a_stop_loses_no_timer_whose_handler_was_not_called() {
     let clock = ManualClock::new();
@@ -196,7 +196,7 @@ fn a_timer_without_a_handler_waits_for_a_runtime_that_has_one() {
 }
 
 /// Tests an executor that drops two of three deliveries, half of them by a panic. The timers of the same claim are not
-/// lost. Timers of at most one delivery are not lost either, although the store has removed them.
+/// lost. Neither are timers that are delivered at most once, whose deliveries have not begun.
 #[test]
 fn an_executor_that_drops_the_work_or_panics_loses_no_timer() {
     let clock = ManualClock::new();

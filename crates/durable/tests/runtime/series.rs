@@ -149,20 +149,24 @@ fn each_instant_that_was_missed_may_have_its_occurrence() {
 fn a_series_whose_zone_is_gone_does_not_end_unseen() {
     use tourbillon_durable::state::{DeathReason, State};
     use tourbillon_durable::store::TimerStore;
-    let world = World::done();
-    let daily =
-        |zone: &str| Plan::Cron { expression: "0 9 * * *".into(), zone: zone.into(), skip_gaps: false };
-    let id = world.schedule(Spec::new(Note(1)).after(DAY).repeat(daily("UTC"), MissedInstants::Skip));
-    let Ok(Cancelled::Cancelled(mut timer)) = world.timers().cancel_blocking(id) else {
-        panic!("it was pending")
-    };
-    timer.series.as_mut().unwrap().plan = daily("Europe/Nowhere");
-    block_on(world.store.import(vec![*timer])).unwrap();
-    world.advance(DAY + secs(1));
-    assert_eq!(world.seen(), [1]);
-    let timer = block_on(world.timers().get(id)).unwrap().unwrap();
-    assert!(matches!(&timer.state, State::Dead(death) if death.reason == DeathReason::Plan), "{timer:?}");
-    assert_eq!(world.timers().stats().dead, 1);
+    for is_once in [false, true] {
+        let world = World::done();
+        let daily =
+            |zone: &str| Plan::Cron { expression: "0 9 * * *".into(), zone: zone.into(), skip_gaps: false };
+        let spec = Spec::new(Note(1)).after(DAY).repeat(daily("UTC"), MissedInstants::Skip);
+        let id = world.schedule(if is_once { spec.at_most_once() } else { spec });
+        let Ok(Cancelled::Cancelled(mut timer)) = world.timers().cancel_blocking(id) else {
+            panic!("it was pending")
+        };
+        timer.series.as_mut().unwrap().plan = daily("Europe/Nowhere");
+        block_on(world.store.import(vec![*timer])).unwrap();
+        world.advance(DAY + secs(1));
+        // The dead timer stays, and could be delivered again. So a delivery at most once does not begin.
+        assert_eq!(world.seen().len(), usize::from(!is_once));
+        let timer = block_on(world.timers().get(id)).unwrap().unwrap();
+        assert!(matches!(&timer.state, State::Dead(death) if death.reason == DeathReason::Plan), "{timer:?}");
+        assert_eq!((world.timers().stats().dead, world.timers().stats().running), (1, 0));
+    }
 }
 
 /// Tests an occurrence that fails or is snoozed after its series was paused. The occurrence counts as usual, although

@@ -97,10 +97,7 @@ pub(crate) async fn reap(transactions: &Transactions, limit: u32) -> Result<Reap
         let (some, found) = transactions.transact(Durability::ProcessCrash, &Reap { most }).await?;
         has_more = found == most && left > most;
         left -= found;
-        all.returned.extend(some.returned);
-        all.dead.extend(some.dead);
-        all.withdrawn += some.withdrawn;
-        all.left_out.extend(some.left_out);
+        all.add(some);
     }
     let mut session = transactions.deployment.session().await?;
     let now = transactions.deployment.time.now();

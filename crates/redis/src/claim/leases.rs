@@ -274,10 +274,7 @@ impl Leases {
                 });
                 for one in join_all(calls).await {
                     let one = one?;
-                    reaped.returned.extend(one.returned);
-                    reaped.dead.extend(one.dead);
-                    reaped.withdrawn += one.withdrawn;
-                    reaped.left_out.extend(one.left_out);
+                    reaped.add(one);
                 }
             }
             if is_last {

@@ -131,7 +131,7 @@ impl Leases<'_> {
             match outcome {
                 Outcome::Ended { phase: Phase::Dead, .. } => reaped.dead.push(timer.id),
                 Outcome::Ended { phase: Phase::Withdrawn, .. } => reaped.withdrawn += 1,
-                _ => reaped.returned.push(timer.id),
+                _ => reaped.add_returned(&timer),
             }
         }
         Ok(reaped)

@@ -37,14 +37,15 @@ impl DeliveryLoop<'_> {
                     for end in lost.iter().filter(|end| end.is_removal()) {
                         runtime.settle_unremoved(&end.delivery);
                     }
+                    lost.iter().for_each(|end| self.launcher.alarms.cancel(end.delivery.alarm));
                     for observed in lost.iter().filter_map(|end| end.delivery.observed.as_ref()) {
-                        let (attempt, at) = (Arc::clone(&observed.attempt), runtime.store.now());
+                        let (attempt, at) = (Arc::clone(&observed.attempt), runtime.store_now());
                         runtime.reporter.emit(&Event::EndLost { attempt, at });
                     }
                 }
             }
         }
-        let now = runtime.store.now();
+        let now = runtime.store_now();
         // These deliveries begin after the loop above has emitted the ends of the deliveries before them. So an
         // observer gets the events of a timer in their order.
         answered.free.into_iter().for_each(|leased| self.launcher.begin(leased, now));
@@ -56,12 +57,14 @@ impl DeliveryLoop<'_> {
     fn note_end(&self, stored: &Stored) {
         let Stored { end, outcome, next_due } = stored;
         self.runtime.reporter.ended(&end.delivery, &end.op, outcome);
+        // The timeout of a delivery that was settled without an answer is still set.
+        self.launcher.alarms.cancel(end.delivery.alarm);
         if end.is_removal() {
             self.runtime.settle_unremoved(&end.delivery);
         }
         let Some(observed) = &end.delivery.observed else { return };
         let reporter = &self.runtime.reporter;
-        let (attempt, at) = (Arc::clone(&observed.attempt), self.runtime.store.now());
+        let (attempt, at) = (Arc::clone(&observed.attempt), self.runtime.store_now());
         let Outcome::Ended { phase, next, .. } = *outcome else {
             return reporter.emit(&Event::LeaseLost { attempt, at });
         };
@@ -124,7 +127,7 @@ impl DeliveryLoop<'_> {
         match self.wait_for(runtime.store.reap(REAP)) {
             Ok(reaped) => {
                 runtime.reporter.store_answered();
-                runtime.reporter.reaped(&reaped, runtime.store.now());
+                runtime.reporter.reaped(&reaped, runtime.store_now());
                 let ended = reaped.returned.len() + reaped.dead.len() + reaped.withdrawn as usize;
                 let has_leases = {
                     let mut state = runtime.lock();

@@ -8,7 +8,9 @@
 //! # Held ends
 //! A store on a server may answer that a transaction of another program holds the timer of an end
 //! ([`Outcome::Held`]). Such an end is *held*. Nothing is known about the length of that transaction, so a held end
-//! holds up nothing else: the held ends are a part of their own, [`HELD`], beside the parts of the store.
+//! holds up no other end: the held ends are a part of their own, [`HELD`], beside the parts of the store. While a
+//! removal is held, its handler has a place among the handlers that run at once. So after [`HELD_LONGEST`] the delivery
+//! is settled, and the timer is put off.
 //!
 //! # Parts
 //! Some stores have parts: a part may fail while other parts answer ([`TimerStore::parts`]). A store without parts is
@@ -38,11 +40,15 @@
 //! |---|---|---|
 //! | nothing happens | done | the handler is called, and nothing is stored again |
 //! | a caller cancels or replaces the timer | withdrawn | the handler is not called |
-//! | the lease expires, and another holder has the timer | refused | the handler is not called; the other holder delivers |
+//! | the lease expires, and another holder has the timer | refused | the handler is not called; the other holder may deliver |
+//! | another program holds the timer for longer than [`HELD_LONGEST`] | that of an [`Op::Snooze`](crate::store::Op::Snooze), which takes its place | the timer is pending again after a pause |
+//! | the store cannot have the removal durable for now | refused, since the timer is leased | the same |
 //! | the removal takes effect, and its answer is lost | refused when it is sent again | the timer is lost |
 //! | the store fails until the stop gives up, or fails for good | none | the removal is lost. The handler is not called. Without effect, the lease expires, and the timer is delivered later |
-//! | the runtime stops, the timeout passes, or the executor drops the work, and the removal is not at the store | that of an [`Op::Release`](crate::store::Op::Release), which takes its place | the timer is pending again |
-//! | the same, and the removal is at the store | done | the timer is lost, since it was asked to begin |
+//! | the runtime stops, and the removal is not at the store | that of an [`Op::Release`](crate::store::Op::Release), which takes its place | the timer is pending again |
+//! | the timeout passes, or the executor drops the work, and the removal is not at the store | that of an [`Op::Snooze`](crate::store::Op::Snooze), which takes its place | the timer is pending again after a pause |
+//! | the handler answers, and the removal is not at the store | that of the answer's operation, which takes its place | as the answer says |
+//! | one of these three, and the removal is at the store | done | the timer is lost, since it was asked to begin |
 //! | the process ends | none | without effect, the lease expires; with effect, the timer is lost |
 //!
 //! # Invariants
@@ -68,9 +74,10 @@
 use super::backoff::Backoff;
 use super::call::Call;
 use super::renewals::Answer;
+use crate::delivery::Instead;
 use crate::panics::survive;
 use crate::runtime::shared::DeliveryEnd;
-use crate::state::{Phase, State, Token};
+use crate::state::{Phase, Refusal, State, Token};
 use crate::store::{Durability, Leased, Outcome, StoreError, StoreErrorKind, TimerStore};
 use crate::timer::TimerId;
 use core::future::Future;
@@ -85,11 +92,18 @@ use tourbillon_words::UtcMillis;
 /// The greatest number of results of deliveries in a batch. A single call reports a batch to the store.
 const BATCH: usize = 4_096;
 
+/// The greatest number of removals in a batch. If the store removes the timers of a batch and its answer is lost, all of
+/// them are lost, so the batch is small.
+const REMOVALS: usize = 128;
+
 /// The number of the part that has the held results ([`Outcome::Held`]), of all parts of the store.
 const HELD: u32 = u32::MAX;
 
 /// The pause before held results ([`Outcome::Held`]) are sent to the store again.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
+
+/// The time after which the timer of a held removal is put off.
+const HELD_LONGEST: Duration = Duration::from_secs(1);
 
 /// A delivery whose result the store has confirmed, with the outcome in the store.
 pub(super) struct Stored {
@@ -102,13 +116,11 @@ pub(super) struct Stored {
 
 impl Stored {
     /// Returns the next occurrence of the timer's series, if the store has removed the timer and its delivery begins. A
-    /// timer that was cancelled or replaced before its removal is not delivered. An occurrence whose plan is not valid
-    /// is: no occurrence follows, and the store keeps it as a dead timer.
+    /// timer that was cancelled or replaced before its removal is not delivered. Neither is an occurrence whose plan is
+    /// not valid: the store keeps it as a dead timer, and a replay must not deliver it a second time.
     pub(super) fn removed(&self) -> Option<Option<TimerId>> {
         match self.outcome {
-            Outcome::Ended { phase: Phase::Done | Phase::Dead, next, .. } if self.end.is_removal() => {
-                Some(next)
-            }
+            Outcome::Ended { phase: Phase::Done, next, .. } if self.end.is_removal() => Some(next),
             _ => None,
         }
     }
@@ -361,10 +373,15 @@ impl Ends {
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
         if part.batch.is_empty() {
-            let most = if part.alone > 0 { 1 } else { BATCH };
+            let is_alone = part.alone > 0;
             part.alone = part.alone.saturating_sub(1);
             // The order of the ends of different timers does not matter. No timer has a removal and another end here.
             let is_removal = part.waiting.front().is_some_and(DeliveryEnd::is_removal);
+            let most = match is_removal {
+                _ if is_alone => 1,
+                true => REMOVALS,
+                false => BATCH,
+            };
             for end in core::mem::take(&mut part.waiting) {
                 match part.batch.len() < most && end.is_removal() == is_removal {
                     true => part.batch.push(end),
@@ -403,6 +420,10 @@ impl Ends {
                 for (end, (outcome, next_due)) in core::mem::take(&mut part.batch).into_iter().zip(answers) {
                     match outcome {
                         Outcome::Held => held.push(end),
+                        Outcome::Refused(Refusal::State(Phase::Leased)) if end.is_removal() => {
+                            put_off(&*self.store, &end);
+                            part.waiting.push_back(end);
+                        }
                         outcome => stored.push(Stored { end, outcome, next_due }),
                     }
                 }
@@ -433,19 +454,27 @@ impl Ends {
 
     /// Adds results to the part [`HELD`]. The part `from` has just got the answer that other transactions hold the
     /// timers of these results. Returns true if `from` is [`HELD`], and now rests. Once the stop no longer waits for
-    /// deliveries, counts the results as lost instead: their leases expire.
+    /// deliveries, counts the results as lost instead: their leases expire. Only removals are not lost.
     fn hold(&mut self, from: u32, mut held: Vec<DeliveryEnd>) -> bool {
         let now = Instant::now();
         if self.stop.is_some_and(|until| until <= now) {
-            if !held.is_empty() {
-                self.answered.push((from, Err(core::mem::take(&mut held))));
+            // The deliveries of the removals are given back before the next call, which ends their leases.
+            let (removals, lost): (Vec<_>, Vec<_>) = held.into_iter().partition(DeliveryEnd::is_removal);
+            if !lost.is_empty() {
+                self.answered.push((from, Err(lost)));
             }
+            held = removals;
         }
         if held.is_empty() {
             return false;
         }
         if from != HELD && !self.has_parts() {
             held.iter().for_each(|end| *self.ids.entry(end.delivery.id).or_default() += 1);
+        }
+        for end in held.iter_mut().filter(|end| end.is_removal()) {
+            if now - *end.delivery.held_since.get_or_insert(now) >= HELD_LONGEST {
+                put_off(&*self.store, end);
+            }
         }
         let resting = PartState::Resting { until: now + HELD_PAUSE };
         let part = self.parts.entry(HELD).or_insert_with(|| Part { state: resting, ..Part::new(self.lease) });
@@ -533,6 +562,13 @@ impl Ends {
     }
 }
 
+/// Settles a delivery that cannot begin now. Its timer is given back, and is delivered after a pause.
+fn put_off(store: &dyn TimerStore, end: &DeliveryEnd) {
+    let now = survive(|| store.now()).unwrap_or_default();
+    end.delivery.settlement.settle_by(Instead::put_off(now));
+    end.delivery.settlement.wake();
+}
+
 /// Makes the call that reports results of deliveries to the store. For an observer, the call also reads when the next
 /// deliveries are due.
 fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durability) -> Call<Answers> {
@@ -576,6 +612,7 @@ fn next_delivery(id: TimerId, outcome: &Outcome) -> Option<TimerId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handler::Verdict;
     use crate::runtime::shared::{Removal, UnderWay};
     use crate::state::Lease;
     use crate::store::{MemoryStore, Op};
@@ -610,6 +647,7 @@ mod tests {
             until: UtcMillis::from_millis(10_000),
             key: None,
             begun: None,
+            held_since: None,
             is_snoozed: false,
             observed: None,
         };
@@ -668,6 +706,67 @@ mod tests {
         assert_eq!(batches, [vec![9], vec![1, 4], vec![2, 3, 5]]);
     }
 
+    #[test]
+    fn a_call_has_few_removals() {
+        let mut ends = ends(&[9]);
+        ends.take((0..300).map(end_at_the_store).collect());
+        ends.answer(0, Ok(vec![(Outcome::Refused(Refusal::Stale), None)]));
+        assert_eq!(ends.parts[&0].batch.len(), REMOVALS);
+    }
+
+    fn end_at_the_store(claim: u64) -> DeliveryEnd {
+        let mut end = end(claim);
+        end.delivery.removal = Removal::AtStore;
+        end.op = Op::Skip(end.delivery.id, end.delivery.token);
+        end
+    }
+
+    /// Tests the ends that take the place of a removal that cannot take effect, or whose delivery is settled.
+    #[test]
+    fn a_removal_that_does_not_take_effect_becomes_another_end() {
+        let at = UtcMillis::from_millis(70_000);
+        let sent = |settle: &dyn Fn(&mut Ends)| {
+            let mut ends = ends(&[]);
+            ends.take(vec![end_at_the_store(1)]);
+            settle(&mut ends);
+            ends.end_rests(|_| true);
+            let end = ends.parts.values().find_map(|part| part.batch.first()).expect("it is sent");
+            (end.op.clone(), end.is_removal(), end.delivery.settlement.is_settled())
+        };
+        let settlement = |ends: &Ends| Arc::clone(&ends.parts[&0].batch[0].delivery.settlement);
+        let fail = |ends: &mut Ends| ends.answer(0, Err(StoreError::new(StoreErrorKind::Unknown, "lost")));
+        let (id, token) = (TimerId::from_u128(1), token(1));
+        assert_eq!(sent(&|ends| fail(ends)), (Op::Skip(id, token), true, false));
+        let release = sent(&|ends| {
+            assert!(settlement(ends).settle());
+            fail(ends);
+        });
+        assert_eq!(release, (Op::Release(id, token), false, true));
+        for (verdict, op) in [
+            (Verdict::Done, Op::Ack(id, token)),
+            (Verdict::Park("full".into()), Op::Park(id, token, "full".into())),
+            (Verdict::Snooze(at), Op::Snooze(id, token, at)),
+        ] {
+            let sent = sent(&|ends| {
+                settlement(ends).settle_by(Instead { verdict: verdict.clone(), answered: None });
+                fail(ends);
+            });
+            assert_eq!(sent, (op, false, true));
+        }
+        let refused = sent(&|ends| {
+            ends.answer(0, Ok(vec![(Outcome::Refused(Refusal::State(Phase::Leased)), None)]));
+        });
+        assert!(matches!(refused, (Op::Snooze(..), false, true)), "{refused:?}");
+        for (time, is_put_off) in [(HELD_LONGEST / 2, false), (HELD_LONGEST, true)] {
+            let (op, ..) = sent(&|ends| {
+                ends.parts.get_mut(&0).unwrap().batch[0].delivery.held_since =
+                    Instant::now().checked_sub(time);
+                ends.answer(0, Ok(vec![(Outcome::Held, None)]));
+            });
+            assert_eq!(matches!(op, Op::Snooze(..)), is_put_off, "{op:?}");
+        }
+    }
+
     fn done(end: &DeliveryEnd) -> Outcome {
         Outcome::Ended { id: end.delivery.id, phase: Phase::Done, next: None, skipped: 0 }
     }
@@ -707,7 +806,7 @@ mod tests {
         ends.answer(HELD, Ok(vec![(Outcome::Held, None)]));
         assert!(ends.take_answered().free.is_empty());
         ends.end_rests(|_| true);
-        ends.answer(HELD, Ok(vec![(Outcome::Refused(crate::state::Refusal::Stale), None)]));
+        ends.answer(HELD, Ok(vec![(Outcome::Refused(Refusal::Stale), None)]));
         assert_eq!((ends.take_answered().free.len(), ends.count(), ends.parts.len()), (1, 0, 0));
     }
 }

@@ -116,6 +116,7 @@ impl<'a> Launcher<'a> {
             },
             key: timer.key.clone(),
             begun: None,
+            held_since: None,
             is_snoozed: false,
             observed: self.runtime.reporter.is_observed().then(|| Observed::new(timer)),
         }

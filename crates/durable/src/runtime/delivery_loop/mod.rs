@@ -4,7 +4,7 @@
 //! One thread does all of this. It chooses a step, makes the step, and chooses again. If there is no step to make, the
 //! thread sleeps until a signal comes. There is *room* for a delivery while fewer handlers run than the
 //! [`concurrency`](crate::Builder::concurrency) permits. To *drive* the calls at the store means to send the waiting
-//! ends and to poll all calls.
+//! ends and to poll all calls. Once a stop waits no longer, the deliveries under way are given back before that.
 //!
 //! | signal | from | the loop |
 //! |---|---|---|
@@ -49,7 +49,7 @@
 //! | ends were answered | `Report` |
 //! | a renewal was answered | `Reap` |
 //! | the runtime stops, no delivery is under way, and all ends are answered | end |
-//! | the stop's moment `until` has passed | give back the deliveries under way |
+//! | the stop's moment `until` has passed, and deliveries are under way | drive the calls, which gives them back |
 //! | the length of a lease has passed since `until`, and no delivery is under way | give up the ends |
 //! | the renewal alarm has rung, and a renewal may be sent | `Renew` |
 //! | a `fetch` waits, and there is room. If `look` is requested, too, the last claim must not have been a fetch | `Fetch` |

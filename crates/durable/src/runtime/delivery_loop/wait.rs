@@ -17,9 +17,6 @@ enum Choice {
     Step(Step),
     /// The delivery loop must poll the futures of its calls to the store.
     Drive,
-    /// The runtime stops, and the time for which the stop waits for handlers has passed. The delivery loop must give
-    /// back all deliveries under way.
-    GiveBack,
     /// The runtime stops, and all leases have expired. The delivery loop must give up the results of deliveries that
     /// the store has not answered.
     GiveUp,
@@ -43,13 +40,6 @@ impl DeliveryLoop<'_> {
                 Choice::Drive => {
                     drop(state);
                     self.drive(true);
-                }
-                Choice::GiveBack => {
-                    drop(state);
-                    let at = runtime.store_now();
-                    let settled = runtime.lock().give_all_back(at);
-                    // The wakers are foreign code, so they are called without the lock (R5).
-                    settled.iter().for_each(|settlement| settlement.wake());
                 }
                 Choice::GiveUp => {
                     drop(state);
@@ -91,7 +81,8 @@ impl DeliveryLoop<'_> {
                 false => Some(patience),
             };
             if last.is_some_and(|last| last <= now) {
-                return if is_settled { Choice::GiveUp } else { Choice::GiveBack };
+                // The drive gives the deliveries back.
+                return if is_settled { Choice::GiveUp } else { Choice::Drive };
             }
             until = until.into_iter().chain(last).min();
         }
@@ -148,9 +139,27 @@ impl DeliveryLoop<'_> {
         }
     }
 
+    /// Gives back all deliveries under way, if the runtime stops and the time for which the stop waits for handlers has
+    /// passed. This comes before the ends are sent. Otherwise a removal that waits to be sent would take effect although
+    /// its delivery cannot begin, and the timer would be lost.
+    fn give_back(&self) {
+        let runtime = self.runtime;
+        let is_over = |state: &RuntimeState| match state.stage {
+            Stage::Stopping { until } => until <= Instant::now() && !state.deliveries.is_empty(),
+            Stage::Running | Stage::Ended => false,
+        };
+        if is_over(&runtime.lock()) {
+            let at = runtime.store_now();
+            let settled = runtime.lock().give_all_back(at);
+            // The wakers are foreign code, so they are called without the lock (R5).
+            settled.iter().for_each(|settlement| settlement.wake());
+        }
+    }
+
     /// Polls the futures of the delivery loop's calls to the store. If `takes_ends` is true, first sends the results of
     /// deliveries that wait to be sent.
     pub(super) fn drive(&mut self, takes_ends: bool) {
+        self.give_back();
         let (ends, stop) = {
             let mut state = self.runtime.lock();
             // The flag is cleared before the polls. So a waker that is called during or after the polls sets it again.

@@ -1,13 +1,14 @@
 //! Describes a delivery for the runtime, from the claim of its timer to the decision on its end.
 
-use crate::delivery::Settlement;
+use crate::delivery::{Instead, Settlement};
 use crate::handler::Verdict;
 use crate::runtime::event::{Attempt, Ending, Event};
-use crate::state::{Phase, Token};
+use crate::state::{Failure, Phase, Token};
 use crate::store::Op;
 use crate::timer::{Timer, TimerId};
 use core::time::Duration;
 use std::sync::Arc;
+use std::time::Instant;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
@@ -57,10 +58,47 @@ pub(crate) struct UnderWay {
     pub(crate) key: Option<Box<str>>,
     /// The moment at which the handler was called, by the runtime's clock. `None` before the call.
     pub(crate) begun: Option<Timestamp>,
+    /// The moment at which the store first answered that another transaction holds the timer of the removal.
+    pub(crate) held_since: Option<Instant>,
     /// True if the handler has snoozed the timer. A snooze of the runtime gives the timer back after a pause.
     pub(crate) is_snoozed: bool,
     /// The data for this delivery's events, which the program's observer gets. `None` if the program has no observer.
     pub(crate) observed: Option<Observed>,
+}
+
+impl UnderWay {
+    /// Notes the handler's answer, and the time that the handler took.
+    pub(crate) fn note_answer(&mut self, verdict: &Verdict, took: Option<Duration>) {
+        if let Some(observed) = &mut self.observed {
+            (observed.verdict, observed.took) = (Some(verdict.clone()), took);
+        }
+        self.is_snoozed = matches!(verdict, Verdict::Snooze(_));
+    }
+
+    /// Returns the operation that reports `verdict` to the store.
+    pub(crate) fn op_of(&self, verdict: Verdict) -> Op {
+        let (id, token) = (self.id, self.token);
+        let failure = |error: Box<str>, retry_after, is_final| {
+            Op::Fail(id, token, Failure { error: shorten(error), retry_after, is_final })
+        };
+        match verdict {
+            Verdict::Done => Op::Ack(id, token),
+            Verdict::Retry { error, after } => failure(error, after, false),
+            Verdict::Dead(error) => failure(error, None, true),
+            Verdict::Snooze(moment) => Op::Snooze(id, token, moment),
+            Verdict::Park(reason) => Op::Park(id, token, reason),
+        }
+    }
+}
+
+/// Cuts the text of an error to its first 500 bytes, so that a handler cannot make the timer's record long.
+fn shorten(error: Box<str>) -> Box<str> {
+    const MOST: usize = 500;
+    if error.len() <= MOST {
+        return error;
+    }
+    let end = (0..=MOST).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
+    error[..end].into()
 }
 
 /// A delivery whose end is decided, with the operation that reports the end to the store.
@@ -76,12 +114,23 @@ impl DeliveryEnd {
         self.delivery.removal == Removal::AtStore
     }
 
-    /// Ends the lease of a timer instead of removing the timer, if its delivery was settled before it has begun.
+    /// Ends the lease of a timer instead of removing the timer, if its delivery was settled before it has begun. An
+    /// answer of the handler counts, as it would without the removal.
     pub(crate) fn follow_settlement(&mut self) {
-        if self.is_removal() && self.delivery.settlement.is_settled() {
-            self.op = Op::Release(self.delivery.id, self.delivery.token);
-            self.delivery.removal = Removal::BeforeTheCall;
+        let Self { delivery, op } = self;
+        if delivery.removal != Removal::AtStore || !delivery.settlement.is_settled() {
+            return;
         }
+        delivery.removal = Removal::BeforeTheCall;
+        *op = match delivery.settlement.take_instead() {
+            None => Op::Release(delivery.id, delivery.token),
+            Some(Instead { verdict, answered }) => {
+                if let Some(at) = answered {
+                    delivery.note_answer(&verdict, delivery.begun.map(|begun| at - begun));
+                }
+                delivery.op_of(verdict)
+            }
+        };
     }
 }
 

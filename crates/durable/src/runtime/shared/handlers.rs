@@ -2,7 +2,7 @@
 
 use super::delivery::{DeliveryEnd, Removal, UnderWay};
 use super::{Runtime, RuntimeState};
-use crate::delivery::{Begin, Permission, Settlement};
+use crate::delivery::{Begin, Instead, PUT_OFF, Permission, Settlement};
 use crate::handler::Verdict;
 use crate::panics::survive;
 use crate::runtime::event::{Ending, Event};
@@ -12,9 +12,6 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
-
-/// The pause before a timer is delivered again, after the executor has dropped the future of the timer's handler.
-const DROPPED: Duration = Duration::from_secs(1);
 
 impl Begin for Runtime {
     fn begin(&self, number: u64) -> Permission {
@@ -69,7 +66,7 @@ impl Supervisor for Runtime {
     }
 
     fn answered(&self, number: u64, verdict: Verdict) {
-        let alarm = self.settle(number, verdict);
+        let alarm = self.settle(number, verdict, true);
         if let Some(alarms) = self.alarms.get() {
             alarms.cancel(alarm);
         }
@@ -89,7 +86,11 @@ impl Supervisor for Runtime {
         let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));
         // The removal of the timer decides the end of such a delivery. Its handler is not called.
         let settlement = settlement.or(waiting.inspect(|waiting| {
-            let _the_first = waiting.settle();
+            // As below, a stop needs no pause.
+            match state.is_stopping() {
+                true => drop(waiting.settle()),
+                false => waiting.settle_by(Instead::put_off(at)),
+            }
         }));
         if let Some(delivery) = dropped
             && delivery.settlement.settle()
@@ -198,7 +199,7 @@ impl RuntimeState {
         // executor gets no further work that it could drop, so the timer needs no pause.
         let op = match self.is_stopping() {
             true => Op::Release(delivery.id, delivery.token),
-            false => Op::Snooze(delivery.id, delivery.token, at + DROPPED),
+            false => Op::Snooze(delivery.id, delivery.token, at + PUT_OFF),
         };
         self.settled.ends.push(DeliveryEnd { delivery, op });
     }

@@ -173,7 +173,7 @@ impl Runtime {
     /// Ends the delivery `number`, whose handler has not answered in its time.
     pub(super) fn time_out(&self, number: u64) {
         let error = "the handler did not answer in time".into();
-        let _fired = self.settle(number, Verdict::Retry { error, after: None });
+        let _fired = self.settle(number, Verdict::Retry { error, after: None }, false);
     }
 
     /// Stops the delivery loop. Before it ends, the loop waits for deliveries under way, for at most `patience`.

@@ -3,10 +3,9 @@
 
 use super::delivery::{DeliveryEnd, Observed, Removal, UnderWay};
 use super::{Runtime, RuntimeState};
+use crate::delivery::Instead;
 use crate::handler::Verdict;
 use crate::runtime::event::{Ending, Event};
-use crate::state::Failure;
-use crate::store::Op;
 use crate::timer::TimerId;
 use std::sync::Arc;
 use tourbillon::Timestamp;
@@ -25,18 +24,27 @@ impl Runtime {
     /// Settles the delivery `number`: decides that the delivery ends with `verdict`, the handler's answer or the
     /// failure after its timeout. Returns the id of the engine's timer for this timeout, which the caller must cancel.
     /// Does nothing and returns `None` if the delivery is already settled. If the store was asked to remove the timer
-    /// and has not answered, the verdict does not count: the removal decides what becomes of the timer.
-    pub(super) fn settle(&self, number: u64, verdict: Verdict) -> Option<tourbillon::TimerId> {
+    /// and has not answered, the removal decides what becomes of the timer. The verdict counts only if the removal is
+    /// not at the store. A timeout then puts the timer off, since the delivery has not begun and so has not failed.
+    pub(super) fn settle(
+        &self,
+        number: u64,
+        verdict: Verdict,
+        is_answer: bool,
+    ) -> Option<tourbillon::TimerId> {
         let now = Now { runtime: self.moment(), store: self.store_now() };
         let mut state = self.lock();
-        let Some(delivery) = state.deliveries.remove(number) else {
+        let Some(mut delivery) = state.deliveries.remove(number) else {
             let waiting = state.deliveries.stop_waiting(number)?;
-            let _the_first = waiting.settle();
+            waiting.settle_by(match is_answer {
+                true => Instead { verdict: verdict.admitted(), answered: Some(now.runtime) },
+                false => Instead::put_off(now.store),
+            });
             drop(state);
             waiting.wake();
             return None;
         };
-        let (alarm, settlement) = (delivery.alarm, Arc::clone(&delivery.settlement));
+        let (alarm, settlement) = (delivery.alarm.take(), Arc::clone(&delivery.settlement));
         if settlement.settle() {
             self.end(&mut state, delivery, verdict, now);
         }
@@ -70,8 +78,10 @@ impl Runtime {
         if let Some(observed) = &mut delivery.observed {
             observed.next = next;
         }
+        let alarm = delivery.alarm;
         let mut state = self.lock();
-        if state.deliveries.stop_waiting(delivery.number).is_some() {
+        let is_awaited = state.deliveries.stop_waiting(delivery.number).is_some();
+        if is_awaited {
             settlement.remove();
             state.deliveries.insert(delivery);
         } else if let Some(observed) = delivery.observed {
@@ -79,6 +89,9 @@ impl Runtime {
             state.settled.events.push(observed.ended_removed(at, Ending::GivenBack));
         }
         drop(state);
+        if !is_awaited && let Some(alarms) = self.alarms.get() {
+            alarms.cancel(alarm);
+        }
         settlement.wake();
     }
 
@@ -100,10 +113,7 @@ impl Runtime {
         if let Some(took) = took {
             self.reporter.took(took);
         }
-        if let Some(observed) = &mut delivery.observed {
-            (observed.verdict, observed.took) = (Some(verdict.clone()), took);
-        }
-        delivery.is_snoozed = matches!(verdict, Verdict::Snooze(_));
+        delivery.note_answer(&verdict, took);
         let is_removed = delivery.removal == Removal::Done;
         // The caller still holds the lock, so the loop wakes only after the result below is recorded. The end of a
         // removed timer's delivery leaves only an event, and events wake the loop by `on_requests`.
@@ -115,28 +125,7 @@ impl Runtime {
             }
             return;
         }
-        let UnderWay { id, token, .. } = delivery;
-        let op = match verdict {
-            Verdict::Done => Op::Ack(id, token),
-            Verdict::Retry { error, after } => {
-                Op::Fail(id, token, Failure { error: shorten(error), retry_after: after, is_final: false })
-            }
-            Verdict::Dead(error) => {
-                Op::Fail(id, token, Failure { error: shorten(error), retry_after: None, is_final: true })
-            }
-            Verdict::Snooze(moment) => Op::Snooze(id, token, moment),
-            Verdict::Park(reason) => Op::Park(id, token, reason),
-        };
+        let op = delivery.op_of(verdict);
         state.settled.ends.push(DeliveryEnd { delivery, op });
     }
-}
-
-/// Cuts the text of an error to its first 500 bytes, so that a handler cannot make the timer's record long.
-fn shorten(error: Box<str>) -> Box<str> {
-    const MOST: usize = 500;
-    if error.len() <= MOST {
-        return error;
-    }
-    let end = (0..=MOST).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
-    error[..end].into()
 }

@@ -147,7 +147,7 @@ impl<'l, T: Tables> Reaping<'l, T> {
                 self.reaped.left_out.extend(LeftOut::of(timer, &outcome));
                 match outcome {
                     Outcome::Ended { phase: Phase::Dead, .. } => self.reaped.dead.push(timer.id),
-                    _ => self.reaped.returned.push(timer.id),
+                    _ => self.reaped.add_returned(timer),
                 }
             }
             Ok(Next::Ends(end)) => {

@@ -415,8 +415,9 @@ mod tests {
             quarantined: 1,
             next_reap: None,
         };
-        let reaped =
-            Reaped { returned: vec![ID], dead: vec![OTHER], withdrawn: 1, next: Some(DUE), left_out };
+        let mut reaped =
+            Reaped { dead: vec![OTHER], withdrawn: 1, next: Some(DUE), left_out, ..Reaped::default() };
+        reaped.returned.push(ID);
         let mut rows: Vec<_> =
             outcomes.iter().map(|outcome| (samples::variant(outcome), bytes_of(outcome))).collect();
         rows.push(("several outcomes".to_owned(), bytes_of(&outcomes[..2].to_vec())));

@@ -1,6 +1,7 @@
 //! Defines callbacks, which consist of a URL, a method, headers and a body, and the reasons why a callback is refused.
 
 use crate::guard::Blocked;
+use crate::names::dns_name;
 use bytes::Bytes;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -110,6 +111,13 @@ impl Callback {
             return Err(Refusal::TooLong("the URL"));
         }
         let url = Url::parse(url).map_err(|error| Refusal::Url(error.to_string().into()))?;
+        if let Some(Host::Domain(name)) = url.host()
+            && dns_name(name).is_none()
+        {
+            let fault =
+                "the name of its host has an empty part, a part above 63 bytes, or above 253 bytes in all";
+            return Err(Refusal::Url(fault.into()));
+        }
         let blocked = |blocked| Err(Refusal::Destination(blocked));
         match url.scheme() {
             "https" => {}
@@ -204,6 +212,23 @@ mod tests {
         }
         for url in ["", "example.com", "https://", "https:// /", "https://[::1", "https://exa mple.com/"] {
             assert!(matches!(read(url), Err(Refusal::Url(_))), "{url}");
+        }
+        let long = |label: usize, labels: usize| {
+            format!("https://{}example/", format!("{}.", "a".repeat(label)).repeat(labels))
+        };
+        for url in [
+            long(64, 1),
+            long(60, 5),
+            "https://a..example/".to_owned(),
+            "https://.example/".to_owned(),
+            "https://example../".to_owned(),
+            "https://./".to_owned(),
+        ] {
+            let refusal = read(&url).unwrap_err();
+            assert!(refusal.to_string().contains("63 bytes"), "{url}: {refusal}");
+        }
+        for url in [&*long(63, 1), &long(60, 4), "https://a_b.example/", "https://my_service./"] {
+            assert!(read(url).is_ok(), "{url}");
         }
         let only_https = Callback::new("http://example.com/", "POST", [], "", &Rules::default());
         assert_eq!(only_https.unwrap_err(), Refusal::Destination(Blocked::Scheme));

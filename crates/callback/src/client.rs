@@ -1,13 +1,13 @@
 //! Sends callbacks, and interprets the answers.
 
 use crate::callback::Callback;
-use crate::dial::{Dialler, blocked_in};
+use crate::dial::{Dialler, blocked_in, shortage_in};
 use crate::guard::{Blocked, Guard};
 use crate::hosts::{HostReport, Hosts, Part, Permit, Shown, Target};
 use crate::limits::HostLimits;
 use crate::names::{self, Resolver};
 use crate::sign::{Secret, signatures};
-use crate::wire::{Exchange, Watched, is_unsent, lost};
+use crate::wire::{Connections, Exchange, Watched, is_unsent, lost};
 use bytes::Bytes;
 use core::fmt;
 use core::net::SocketAddr;
@@ -31,8 +31,8 @@ pub struct CallerSettings {
     pub guard: Guard,
     /// The limits that decide when the breakers of hosts open, and for how long.
     pub hosts: HostLimits,
-    /// The longest time to resolve a name. The connection to each of the name's addresses may take the same time again.
-    /// 5 s by default.
+    /// The longest time to resolve a name. The connection to each of the name's addresses may take the same time again,
+    /// and the receiver's first byte in the handshake of TLS, too. 5 s by default.
     pub connect_timeout: Duration,
     /// The greatest number of bytes of an answer's body that are read and returned; 4 KiB by default. If the body is
     /// longer, the rest is not read, and the connection is closed.
@@ -115,6 +115,12 @@ pub enum Outcome {
     Gone(CallbackResponse),
     /// The destination is blocked, so another attempt would not help.
     Blocked(Blocked),
+    /// The callback was not sent, because this machine lacked something for a connection: a file descriptor, a port or
+    /// memory. The receiver has no part in this, so it does not count as an attempt.
+    Unsent {
+        /// The text that says what the machine lacked.
+        error: Box<str>,
+    },
     /// The callback was not sent, because earlier callbacks to its host or path have failed. A parked callback does
     /// not count as an attempt.
     Parked {
@@ -204,6 +210,12 @@ impl fmt::Display for Failure {
 /// The time for which an idle connection is kept. Common servers close an idle connection after 5 s, so this time is
 /// shorter.
 const IDLE: Duration = Duration::from_secs(4);
+/// The greatest number of idle connections, to all hosts together. Further connections are closed after their answer.
+/// Each idle connection takes a file descriptor and a port of this machine.
+const MOST_IDLE: usize = 512;
+/// The pause of an attempt that must not be repeated, before it tries again to get a connection that this machine could
+/// not begin.
+const SHORT: Duration = Duration::from_millis(500);
 /// The longest time for which the body of an answer is read. The body does not change the outcome.
 const BODY: Duration = Duration::from_secs(1);
 /// The greatest number of headers in an answer.
@@ -218,6 +230,7 @@ pub struct Caller {
     client: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
     /// A client that opens a new connection for each request, and closes it after the answer.
     on_new: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
+    connections: Arc<Connections>,
     hosts: Hosts,
     settings: Arc<CallerSettings>,
 }
@@ -266,6 +279,7 @@ impl Caller {
             .https_or_http()
             .enable_http1()
             .wrap_connector(dialler);
+        let connections = Arc::<Connections>::default();
         let client = |most_idle: usize| {
             Client::builder(TokioExecutor::new())
                 .pool_idle_timeout(IDLE)
@@ -273,10 +287,11 @@ impl Caller {
                 .pool_timer(TokioTimer::new())
                 .http1_max_headers(HEADERS)
                 .retry_canceled_requests(false)
-                .build(Watched::new(connector.clone(), settings.answer))
+                .build(Watched::new(connector.clone(), Arc::clone(&connections), settings.answer))
         };
-        let (client, on_new) = (client(usize::MAX), client(0));
-        Ok(Self { client, on_new, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })
+        let (client, on_new) = (client(MOST_IDLE), client(0));
+        let hosts = Hosts::new(settings.hosts);
+        Ok(Self { client, on_new, connections, hosts, settings: Arc::new(settings) })
     }
 
     /// Sends a callback once.
@@ -315,7 +330,8 @@ impl Caller {
         Ok(Admitted { caller: self, callback, permit })
     }
 
-    /// Sends the request of an attempt, and waits for the head of the answer.
+    /// Sends the request of an attempt, and waits for the head of the answer. If this machine could not begin a
+    /// connection for an attempt that must not be repeated, tries again within the attempt's timeout.
     async fn request(
         &self,
         callback: &Callback,
@@ -325,6 +341,8 @@ impl Caller {
             failure: Failure::Connection(error.to_string().into()),
             retry_after: None,
         };
+        let begun = Instant::now();
+        let _busy = self.connections.begin_request();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let mut request = Request::new(Full::new(callback.body.clone()));
         *request.method_mut() = callback.method.clone();
@@ -337,7 +355,18 @@ impl Caller {
             return Err(failed(&error));
         }
         let answered = match attempt.is_once {
-            true => self.answer_once(request).await,
+            true => loop {
+                match self.answer_once(request.clone()).await {
+                    // Nothing was sent. The caller may be unable to put the callback off, so it is tried again here.
+                    Err(Some(error))
+                        if shortage_in(&error).is_some()
+                            && begun.elapsed().saturating_add(SHORT) < attempt.timeout =>
+                    {
+                        tokio::time::sleep(SHORT).await;
+                    }
+                    answered => break answered,
+                }
+            },
             false => self.answer(request).await,
         };
         let error = match answered {
@@ -345,8 +374,12 @@ impl Caller {
             Err(Some(error)) => error,
             Err(None) => return Err(failed(&"each connection ends before an answer")),
         };
+        if let Some(shortage) = shortage_in(&error) {
+            return Err(Outcome::Unsent { error: shortage.to_string().into() });
+        }
         // The text of the error only names a part of the client. The error's cause says what happened.
         let cause = || core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
+        let cause = || explained(cause());
         Err(blocked_in(&error).map_or_else(|| failed(&cause()), Outcome::Blocked))
     }
 
@@ -354,12 +387,14 @@ impl Caller {
     /// sent, the request goes to another connection. If a kept connection closes while the request is on its way, the
     /// request is sent once more. Fails with `None` if no connection took the request.
     async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Option<Error>> {
+        // With too many idle connections, no further one is kept.
+        let client = if self.connections.idle() < MOST_IDLE { &self.client } else { &self.on_new };
         for _ in 0..CLOSED {
             let (mut tried, mut exchange) = (request.clone(), None);
             let connection = capture_connection(&mut tried);
             let sent = tokio::select! {
                 biased;
-                sent = self.client.request(tried) => Some(sent),
+                sent = client.request(tried) => Some(sent),
                 () = lost(connection, &mut exchange) => None,
             };
             match sent {
@@ -450,7 +485,7 @@ fn shown(outcome: &Outcome) -> Shown {
         Outcome::Failed { .. } => Shown::Silent,
         Outcome::Delivered(_) | Outcome::Gone(_) => Shown::Works,
         // The receiver was not called.
-        Outcome::Blocked(_) | Outcome::Parked { .. } => Shown::Nothing,
+        Outcome::Blocked(_) | Outcome::Parked { .. } | Outcome::Unsent { .. } => Shown::Nothing,
     }
 }
 
@@ -496,6 +531,16 @@ fn pause_of(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
     Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default())
+}
+
+/// Replaces the text of a common error that says nothing to most people. Otherwise returns the text unchanged.
+fn explained(text: String) -> String {
+    if text.contains("CaUsedAsEndEntity") {
+        return "the receiver has the certificate of an authority (CA:TRUE), which identifies no receiver: give it a \
+                certificate that the authority has signed, or a self-signed certificate with CA:FALSE"
+            .to_owned();
+    }
+    text
 }
 
 /// Returns the text of an error, followed by the texts of all its causes.

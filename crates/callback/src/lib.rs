@@ -10,6 +10,7 @@ pub mod guard;
 mod hosts;
 mod limits;
 mod names;
+mod shortage;
 mod sign;
 mod wire;
 

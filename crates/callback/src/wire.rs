@@ -14,6 +14,7 @@
 
 use core::future::Future;
 use core::pin::Pin;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use core::task::{Context, Poll};
 use core::time::Duration;
 use http::{Extensions, Uri};
@@ -31,8 +32,9 @@ use tower_service::Service;
 /// The time for which a request may still get an outcome after its connection has ended. After this time the request
 /// counts as lost.
 const GRACE: Duration = Duration::from_millis(100);
-/// The greatest number of bytes that a server may send for the head of an answer, including informational answers.
-const HEAD: usize = 1 << 20;
+/// The greatest number of bytes that a server may send for the head of an answer, including informational answers. The
+/// shortest informational answer has 25 bytes, so at most 2,622 of them are read before an attempt fails.
+const HEAD: usize = 64 << 10;
 /// The time after the last write to a connection during which the request counts as on its way to the server. If the
 /// connection ends within this time, the request may be sent once more ([`Exchange::met_a_close`]).
 const SHORTLY: Duration = Duration::from_secs(1);
@@ -121,14 +123,51 @@ pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<E
 #[derive(Clone)]
 pub(crate) struct Watched<C> {
     inner: C,
+    connections: Arc<Connections>,
     most: usize,
+}
+
+/// The numbers of open connections and of running requests.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    open: AtomicUsize,
+    running: AtomicUsize,
+}
+
+impl Connections {
+    /// Returns about how many connections are open that no request uses.
+    pub(crate) fn idle(&self) -> usize {
+        // Ordering: Relaxed, here and below. The numbers only estimate how many connections are idle.
+        self.open.load(Ordering::Relaxed).saturating_sub(self.running.load(Ordering::Relaxed))
+    }
+
+    /// Counts a running request until the returned value is dropped.
+    pub(crate) fn begin_request(&self) -> Counted<'_> {
+        Counted::new(&self.running)
+    }
+}
+
+/// Counts one until it is dropped.
+pub(crate) struct Counted<'c>(&'c AtomicUsize);
+
+impl<'c> Counted<'c> {
+    fn new(count: &'c AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl<C> Watched<C> {
     /// Wraps the connector `inner`. `body` is the greatest number of bytes that the caller reads from an answer's body.
     /// If the server sends more than `body + HEAD` bytes between two writes of the client, the connection fails.
-    pub(crate) fn new(inner: C, body: usize) -> Self {
-        Self { inner, most: body.saturating_add(HEAD) }
+    pub(crate) fn new(inner: C, connections: Arc<Connections>, body: usize) -> Self {
+        Self { inner, connections, most: body.saturating_add(HEAD) }
     }
 }
 
@@ -147,9 +186,11 @@ where
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let (connecting, most) = (self.inner.call(uri), self.most);
+        let connections = Arc::clone(&self.connections);
         Box::pin(async move {
             let inner = TokioIo::new(connecting.await?);
-            Ok(TokioIo::new(Wire { inner, progress: Progress::default(), most }))
+            connections.open.fetch_add(1, Ordering::Relaxed);
+            Ok(TokioIo::new(Wire { inner, progress: Progress::default(), connections, most }))
         })
     }
 }
@@ -159,6 +200,8 @@ where
 pub(crate) struct Wire<T> {
     inner: TokioIo<T>,
     progress: Progress,
+    /// The numbers that count this connection until it is dropped.
+    connections: Arc<Connections>,
     /// The greatest number of bytes that the server may send between two writes of the client. After more bytes, the
     /// next read fails.
     most: usize,
@@ -166,6 +209,7 @@ pub(crate) struct Wire<T> {
 
 impl<T> Drop for Wire<T> {
     fn drop(&mut self) {
+        self.connections.open.fetch_sub(1, Ordering::Relaxed);
         self.progress.change(|state| state.is_closed = true);
     }
 }

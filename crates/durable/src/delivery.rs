@@ -3,7 +3,6 @@
 use crate::panics::survive;
 use crate::policy::Guarantee;
 use crate::state::Token;
-use crate::supervise::{Permission, Supervisor};
 use crate::timer::{Timer, TimerId};
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
@@ -65,9 +64,25 @@ pub struct Delivery {
     pub token: Token,
     guarantee: Guarantee,
     lease: Arc<Settlement>,
-    supervisor: Weak<dyn Supervisor>,
+    runtime: Weak<dyn Begin>,
     /// The number by which the runtime knows the delivery.
     number: u64,
+}
+
+/// The runtime's answer to a delivery that wants to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permission {
+    Granted,
+    /// The store has not confirmed yet that it has removed the timer. [`Settlement::wake`] follows.
+    Awaited,
+    Refused,
+}
+
+/// The runtime, as a delivery that begins sees it.
+pub(crate) trait Begin: Send + Sync {
+    /// Begins the delivery `number` for [`Delivery::begin`]. Asks the store to remove the timer if the timer is
+    /// delivered at most once and the store has it.
+    fn begin(&self, number: u64) -> Permission;
 }
 
 /// Records whether a delivery is *settled*, which means that its end is decided. A delivery is settled only once: by
@@ -139,13 +154,13 @@ impl Delivery {
         token: Token,
         now: UtcMillis,
         lease: Arc<Settlement>,
-        supervisor: Weak<dyn Supervisor>,
+        runtime: Weak<dyn Begin>,
         number: u64,
     ) -> Self {
         Self {
             guarantee: timer.policy.guarantee,
             token,
-            supervisor,
+            runtime,
             number,
             id: timer.id,
             namespace: timer.namespace.clone(),
@@ -209,7 +224,7 @@ impl Delivery {
             if self.lease.poll(context.waker()) {
                 return Poll::Ready(false);
             }
-            match self.supervisor.upgrade().map(|supervisor| supervisor.begin(self.number)) {
+            match self.runtime.upgrade().map(|runtime| runtime.begin(self.number)) {
                 Some(Permission::Granted) => Poll::Ready(true),
                 Some(Permission::Awaited) => Poll::Pending,
                 Some(Permission::Refused) | None => Poll::Ready(false),

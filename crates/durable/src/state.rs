@@ -113,8 +113,8 @@ pub enum Next {
 pub enum End {
     /// A delivery succeeded.
     Done,
-    /// The timer ended before its handler was called: the delivery was too late, or the only delivery of a timer at most
-    /// once begins.
+    /// The timer ended before its handler was called: the delivery was too late, or the only delivery of a timer at
+    /// most once begins.
     Skipped,
     /// The timer was withdrawn for this reason.
     Withdrawn(Withdrawal),

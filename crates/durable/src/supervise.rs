@@ -1,7 +1,7 @@
 //! Wraps the call of a handler as work for an executor. The work catches a panic of the handler. It drops the handler's
 //! future once the end of the delivery is decided.
 
-use crate::delivery::{Delivery, Settlement};
+use crate::delivery::{Delivery, Permission, Settlement};
 use crate::executor::Work;
 use crate::handler::{Answering, Handler, Verdict};
 use crate::panics::{message_of, survive, survive_or};
@@ -10,15 +10,6 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::sync::Arc;
-
-/// The runtime's answer to a delivery that wants to begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Permission {
-    Granted,
-    /// The store has not confirmed yet that it has removed the timer. [`Settlement::wake`] follows.
-    Awaited,
-    Refused,
-}
 
 /// The calls by which the work of a delivery reports to the runtime that runs the delivery.
 pub(crate) trait Supervisor: Send + Sync {
@@ -31,10 +22,6 @@ pub(crate) trait Supervisor: Send + Sync {
     /// - The timer is delivered at most once, and the store has not removed it. If the handler does not begin its
     ///   deliveries itself, `may_call` asks the store to remove the timer.
     fn may_call(&self, number: u64) -> Permission;
-
-    /// Begins the delivery `number` for [`Delivery::begin`]. Asks the store to remove the timer if the timer is
-    /// delivered at most once and the store has it.
-    fn begin(&self, number: u64) -> Permission;
 
     /// Records the verdict of the handler of the delivery `number`.
     fn answered(&self, number: u64, verdict: Verdict);
@@ -54,6 +41,7 @@ struct Supervised {
     step: Step,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a box is one more allocation for each delivery")]
 enum Step {
     Ready(Arc<dyn Handler>, Box<[u8]>, Delivery),
     Running(Answering),

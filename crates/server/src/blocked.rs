@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use tourbillon_callback::guard::{Blocked, Guard};
 use url::{Host, Url};
 
-/// Explains why callbacks to this URL are blocked, and names a setting that could permit them.
-pub(crate) fn words(blocked: Blocked, url: &str) -> String {
+/// Explains why callbacks to this URL are blocked, and names a setting that could permit them. `permits_private` is
+/// true if the service permits all private addresses (`callbacks.allow_private`).
+pub(crate) fn words(blocked: Blocked, url: &str, permits_private: bool) -> String {
     match blocked {
         Blocked::Scheme if url.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("http:")) => {
             "`http` is not permitted: use `https`, or set `callbacks.allow_http` of the service".to_owned()
@@ -24,6 +25,9 @@ pub(crate) fn words(blocked: Blocked, url: &str) -> String {
                 (true, false) => format!("{blocked}: only `callbacks.allowed` of the service permits it"),
                 // The URL has a host name instead of an address. The text does not reveal whether the name resolves to
                 // a private address. Otherwise a client could explore the internal network.
+                (false, _) if permits_private => {
+                    format!("{blocked}, and not private: `callbacks.allowed` of the service may permit it")
+                }
                 (false, _) => {
                     format!("{blocked}: `callbacks.allow_private` or `callbacks.allowed` may permit it")
                 }
@@ -63,12 +67,15 @@ mod tests {
             (Blocked::UserInfo, "https://a@example.com/", "`authorization`"),
             (Blocked::Port(22), "https://example.com:22/", "1024"),
         ] {
-            let words = words(blocked, url);
+            let words = words(blocked, url, false);
             assert!(words.contains(remedy), "{words}");
             assert!(!words.contains("127.0.0.1"), "what a name resolves to is not shown: {words}");
             // A timer's error is a prefix and this text. At most 200 bytes of the error are stored and shown.
             assert!(words.len() < 180, "{words}");
         }
+        // This setting is set already, so it is no remedy.
+        let words = words(not_global("169.254.169.254"), "https://a.example/", true);
+        assert!(words.contains("`callbacks.allowed`") && !words.contains("allow_private"), "{words}");
         assert!(host_words("a.example:443").contains("`allowed_hosts`"));
     }
 }

@@ -45,7 +45,7 @@ struct State<C> {
 
 impl<C: Clone + Eq + Hash> Bodies<C> {
     pub(crate) fn new(all: usize) -> Arc<Self> {
-        let state = State { bytes: Shares::new(all), waiting: Shares::new(MOST_WAITING) };
+        let state = State { bytes: Shares::of_many(all), waiting: Shares::new(MOST_WAITING) };
         Arc::new(Self { state: Mutex::new(state), freed: Notify::new() })
     }
 
@@ -250,7 +250,7 @@ mod tests {
             let hold = bodies.hold(1);
             tokio::spawn(async move { read(&hold, 75).await })
         };
-        let most = crate::share::free_for(0, MOST_WAITING);
+        let most = crate::share::free_for(0, MOST_WAITING, 0);
         let waiting: Vec<_> = (0..most).map(wait).collect();
         tokio::task::yield_now().await;
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -7,14 +7,22 @@ use core::net::{IpAddr, Ipv6Addr};
 use http::Extensions;
 use http::request::Parts;
 use std::sync::Arc;
+use tourbillon_api::{Problem, ProblemKind};
+
+/// The time, in milliseconds, after which a client should repeat a request that may not wait now.
+const AGAIN_MS: u64 = 1_000;
 
 /// Tells a connection facts about a request that arrived on it. The request's handler calls these methods.
 pub(crate) trait Notes: Send + Sync + 'static {
     /// Notes that the request may wait without end for an event, as a long poll does.
     fn waits(&self);
 
+    /// Counts the connection among those whose requests wait, until the request ends. Returns false if too many
+    /// connections wait, in total or for the token of the connection's requests.
+    fn begin_wait(&self) -> bool;
+
     /// Notes that the request is authenticated: its token or its session is valid, or the service needs no tokens.
-    fn is_known(&self);
+    fn is_known(&self, token: Option<[u8; 32]>);
 }
 
 /// The client that sent a request. The connection adds this value to the request's extensions.
@@ -45,25 +53,36 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
 }
 
 /// Tells a request's connection that the request is authenticated: its token or its session is valid, or the service
-/// needs no tokens. `extensions` are the extensions of the request.
-pub(crate) fn note_known(extensions: &Extensions) {
+/// needs no tokens. `extensions` are the extensions of the request. `token` is the hash of the request's token, or
+/// `None` if the service needs no tokens.
+pub(crate) fn note_known(extensions: &Extensions, token: Option<[u8; 32]>) {
     if let Some(client) = extensions.get::<Client>() {
-        client.notes.is_known();
+        client.notes.is_known(token);
     }
 }
 
 /// An extractor with which a handler marks its request as one that may wait without end, such as a long poll. The
 /// connection ends a marked request when the client closes its half of the connection.
-#[derive(Debug)]
-pub(crate) struct Waits;
+pub(crate) struct Waits(Option<Arc<dyn Notes>>);
+
+impl Waits {
+    /// Must be called before the handler waits. Fails if too many connections have requests that wait: a connection
+    /// that waits makes no room for another client's connection.
+    pub(crate) fn begin(&self) -> Result<(), Problem> {
+        if self.0.as_ref().is_none_or(|notes| notes.begin_wait()) {
+            return Ok(());
+        }
+        let detail = "as many connections wait as the service permits, or as the token's share of them";
+        Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(AGAIN_MS))
+    }
+}
 
 impl<S: Sync> FromRequestParts<S> for Waits {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        if let Some(client) = parts.extensions.get::<Client>() {
-            client.notes.waits();
-        }
-        Ok(Self)
+        let notes = parts.extensions.get::<Client>().map(|client| Arc::clone(&client.notes));
+        notes.iter().for_each(|notes| notes.waits());
+        Ok(Self(notes))
     }
 }

@@ -144,7 +144,7 @@ fn stored_callback(
 fn refused(refusal: &Refusal, url: &str, at: At<'_>) -> Problem {
     let field = match refusal {
         Refusal::Destination(reason) => {
-            let words = blocked::words(*reason, url);
+            let words = blocked::words(*reason, url, false);
             return Problem::new(ProblemKind::BlockedDestination, words.clone())
                 .with_field(format!("{at}/url"), words);
         }

@@ -19,7 +19,8 @@ pub struct Settings {
     pub rules: Rules,
     /// The settings of the client that sends callbacks.
     pub caller: CallerSettings,
-    /// The greatest number of callbacks that run at the same time. 1,024 by default.
+    /// The greatest number of callbacks that run at the same time. Once that many run, a namespace without a callback
+    /// may still run one, and such namespaces may run an eighth of the number together. 1,024 by default.
     pub concurrency: usize,
     /// The greatest number of concurrent callbacks of one namespace to one host. 16 by default.
     pub host_concurrency: usize,
@@ -27,7 +28,8 @@ pub struct Settings {
     /// default.
     pub prompt_host_concurrency: usize,
     /// The greatest number of open claims. A claim is open from the moment at which a receiver fetches a timer until
-    /// the delivery ends. 10,000 by default.
+    /// the delivery ends. Beyond this number, namespaces without an open claim may have one each, and an eighth of the
+    /// number together. 10,000 by default.
     pub open_claims: usize,
     /// The least pause after a failed delivery, which a timer's policy cannot shorten. 1 s by default.
     pub least_pause: Duration,

@@ -4,6 +4,8 @@ mod addresses;
 mod bodies;
 mod closed;
 mod habits;
+mod look_ups;
+mod shortage;
 
 use addresses::{outcome_of, resolver};
 use std::net::SocketAddr;
@@ -270,6 +272,16 @@ async fn of_a_long_answer_only_the_beginning_is_read() {
 }
 
 #[tokio::test]
+async fn few_informational_answers_are_read() {
+    let head = "HTTP/1.1 100 Continue\r\n\r\n";
+    let (outcome, _receiver) = send_to(Manner::Flood(head.repeat(10_000)), ATTEMPT.timeout).await;
+    assert!(format!("{outcome:?}").contains("the answer does not end"), "{outcome:?}");
+    let (outcome, _receiver) =
+        send_to(Manner::Answer(head.repeat(10) + "HTTP/1.1 204 No Content\r\n\r\n"), ATTEMPT.timeout).await;
+    assert!(matches!(outcome, Outcome::Delivered(_)), "{outcome:?}");
+}
+
+#[tokio::test]
 async fn a_resolver_that_does_not_answer_holds_nothing_up() {
     let silent: Resolver = Arc::new(|_, _| Box::pin(std::future::pending()));
     let begin = Instant::now();
@@ -304,10 +316,15 @@ async fn a_host_that_fails_is_left_alone_and_others_are_not() {
 
 // --- TLS ---
 
-fn tls() -> (tokio_rustls::TlsAcceptor, Vec<u8>) {
-    let made = rcgen::generate_simple_self_signed(vec!["receiver.example".to_owned()]).unwrap();
-    let certificate = made.cert.der().clone();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+/// Makes a self-signed certificate for a receiver. With `is_authority`, it is the certificate of an authority.
+fn tls(is_authority: bool) -> (tokio_rustls::TlsAcceptor, Vec<u8>) {
+    let mut params = rcgen::CertificateParams::new(vec!["receiver.example".to_owned()]).unwrap();
+    if is_authority {
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    }
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap().der().clone();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -318,9 +335,34 @@ fn tls() -> (tokio_rustls::TlsAcceptor, Vec<u8>) {
     (Arc::new(config).into(), certificate.to_vec())
 }
 
+/// A certificate of an authority identifies no receiver. The error says what to do.
+#[tokio::test]
+async fn the_certificate_of_an_authority_is_refused_with_a_remedy() {
+    let (acceptor, certificate) = tls(true);
+    let receiver = Receiver::start_with(answer("200 OK", ""), Some(acceptor)).await;
+    let mut settings = settings();
+    settings.resolver = Some(resolver(vec![vec!["127.0.0.1"]]).0);
+    settings.certificates = vec![certificate];
+    let url = format!("https://receiver.example:{}/", receiver.address.port());
+    let outcome = Caller::new(settings).unwrap().send(&callback(&url), ATTEMPT).await;
+    assert!(format!("{outcome:?}").contains("CA:FALSE"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_silent_in_the_handshake_has_the_time_of_a_connection() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut settings = settings();
+    settings.connect_timeout = Duration::from_millis(300);
+    let url = format!("https://{}/", silent.local_addr().unwrap());
+    let begun = Instant::now();
+    let outcome = Caller::new(settings).unwrap().send(&callback(&url), ATTEMPT).await;
+    assert!(format!("{outcome:?}").contains("the handshake of TLS"), "{outcome:?}");
+    assert!(begun.elapsed() < ATTEMPT.timeout / 2, "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn certificates_are_checked_against_the_name() {
-    let (acceptor, certificate) = tls();
+    let (acceptor, certificate) = tls(false);
     let receiver = Receiver::start_with(answer("200 OK", ""), Some(acceptor)).await;
     let (resolver, _) = resolver(vec![vec!["127.0.0.1"]]);
     let send = async |host: &str, certificates: Vec<Vec<u8>>| {

@@ -222,9 +222,9 @@ impl Builder {
     }
 
     /// Makes the handler of this kind begin the deliveries of timers that are delivered at most once by itself, by
-    /// [`Delivery::begin`]. Until then, such a timer stays stored, and each [`Verdict`] has the effect that it has for a
-    /// timer that is delivered at least once. Without this setting, the store removes such a timer before the handler is
-    /// called.
+    /// [`Delivery::begin`]. Until then, such a timer stays stored, and each [`Verdict`] has the effect that it has for
+    /// a timer that is delivered at least once. Without this setting, the store removes such a timer before the
+    /// handler is called.
     ///
     /// A handler needs this setting if it may find that it cannot act now, for example because a rate is used up.
     /// [`Delivery::begin`] has an example.
@@ -291,6 +291,8 @@ impl Builder {
     /// Makes the namespaces share the handlers, so that a namespace with many due timers does not delay the timers of
     /// other namespaces. While a single namespace has due timers, it gets three quarters of the
     /// [`concurrency`](Self::concurrency). A second namespace gets three quarters of the remaining handlers, and so on.
+    /// A few namespaces whose handlers do not end use up all handlers, so set a time limit for them
+    /// ([`timeout`](crate::policy::Policy::timeout)).
     /// Once a namespace uses its whole share, its other due timers stay in the store. Timers of other namespaces are
     /// then claimed first, even if they are due later. The [`catch_up_rate`](Self::catch_up_rate) applies to each
     /// namespace separately. The stores of this project support this setting. Another store may ignore it, and deliver

@@ -183,9 +183,9 @@ pub enum Event {
         /// The moment at which the runtime noticed that the lease was lost, or had ended.
         at: UtcMillis,
     },
-    /// The result of a delivery could not be stored, because calls at the store failed. Normally the timer is delivered
-    /// again once the lease has ended. A timer that is delivered at most once may be lost: if the result is its removal,
-    /// nobody knows whether the store has removed it.
+    /// The result of a delivery could not be stored, because calls at the store failed. Normally the timer is
+    /// delivered again once the lease has ended. A timer that is delivered at most once may be lost: if the result is
+    /// its removal, nobody knows whether the store has removed it.
     EndLost {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,

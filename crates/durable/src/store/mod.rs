@@ -472,7 +472,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// cannot skip timers ignores the shares, and sets [`next_claim`](Claimed::next_claim) to
     /// [`next_due`](Claimed::next_due).
     ///
-    /// The answer comes before the leases are durable. Several claims may wait for their answers at the same time, and may be answered in any order.
+    /// The answer comes before the leases are durable. Several claims may wait for their answers at the same time, and
+    /// may be answered in any order.
     fn claim(
         &self,
         by: Claimant,

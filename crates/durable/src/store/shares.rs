@@ -6,8 +6,11 @@
 //! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
 //! may take one more place if the number of its places is less than three times the number of free places. So a single
 //! namespace gets at most three quarters of the places. A second namespace gets three quarters of the remaining places,
-//! and so on. Some places always stay free for the next namespace. The rule needs neither a list of the namespaces nor
-//! a limit for each namespace.
+//! and so on. The rule needs neither a list of the namespaces nor a limit for each namespace.
+//!
+//! What is left for the next namespace falls to a quarter with each namespace that does not give its places back. Of
+//! 1,024 places, five such namespaces leave one, and six leave none. So handlers need a time limit, or the runtime
+//! needs more places than all namespaces together can use.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -50,8 +50,8 @@ pub(crate) struct Held {
     pub(crate) token: u8,
     /// The number of syncs of the disk until the worker's claim is durable.
     pub(crate) waits: u8,
-    /// Whether the store has removed the timer, which is delivered at most once. `waits` then counts the syncs until the
-    /// removal is durable.
+    /// Whether the store has removed the timer, which is delivered at most once. `waits` then counts the syncs until
+    /// the removal is durable.
     pub(crate) removed: bool,
     /// The moment at which the lease of the worker's claim ends.
     pub(crate) until: u8,

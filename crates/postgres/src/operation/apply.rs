@@ -138,8 +138,8 @@ async fn apply_ends(session: &mut Session, act: &mut Act, ends: &[Op]) -> Result
     Ok(ends.iter().filter_map(|op| outcome_of(op).or_else(|| others.next())).collect())
 }
 
-/// Ends deliveries of timers that are done, if this only removes their timers. Returns the id of each removed timer, and
-/// whether the timer was withdrawn during its lease. Does not end a delivery if its lease is lost, or if the next
+/// Ends deliveries of timers that are done, if this only removes their timers. Returns the id of each removed timer,
+/// and whether the timer was withdrawn during its lease. Does not end a delivery if its lease is lost, or if the next
 /// occurrence of a series must follow.
 async fn end_many(
     session: &mut Session,

@@ -176,8 +176,8 @@ fn the_removal_of_a_held_timer_waits_for_the_transaction_of_the_caller() {
     }
 }
 
-/// A caller's transaction cancels a timer, and commits while the removal waits for the timer's lock. The removal and the
-/// caller agree about the timer.
+/// A caller's transaction cancels a timer, and commits while the removal waits for the timer's lock. The removal and
+/// the caller agree about the timer.
 #[test]
 fn a_removal_sees_the_withdrawal_for_which_it_has_waited() {
     let Some(server) = Postgres::start(&[]) else { return };

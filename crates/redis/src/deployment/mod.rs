@@ -2,6 +2,7 @@
 //! lost data.
 
 mod call;
+mod confirmations;
 mod gather;
 mod handle;
 mod losses;

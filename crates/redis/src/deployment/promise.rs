@@ -13,16 +13,14 @@
 //! repeated after a lost answer finds its own change, which may be on no replica yet.
 //!
 //! A change is made before it is confirmed, so a removal without a confirmation loses a timer that is delivered at most
-//! once. So its server must first show that it confirms changes at present ([`Deployment::unconfirmed`]). While it does
-//! not, the removal is refused, and the timer stays leased until its lease expires.
+//! once. So its server must first show that it confirms changes at present
+//! ([`Deployment::unconfirmed`](super::Deployment::unconfirmed)). While it does not, the removal is refused, and the
+//! timer stays leased until its lease expires.
 
-use super::handle::Deployment;
-use crate::layout::{Part, Shard};
 use crate::link::Witness;
 use futures_util::future::join_all;
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::store::StoreError;
 
 tokio::task_local! {
     /// Collects the [`Witness`] of each server on which the current operation runs a script. The set belongs to the
@@ -73,7 +71,7 @@ impl Witnesses {
     }
 
     /// Returns whether any server in this set has recently failed to make its changes durable in time.
-    fn have_just_failed(&self) -> bool {
+    pub(super) fn have_just_failed(&self) -> bool {
         self.all().iter().any(|witness| witness.has_just_failed())
     }
 }
@@ -96,40 +94,4 @@ pub(crate) async fn kept<T>(work: impl Future<Output = Result<T, StoreError>>) -
     let done = seen.collect(work).await?;
     seen.confirm().await?;
     Ok(done)
-}
-
-impl Deployment {
-    /// Returns the shards among `shards` whose servers do not confirm changes at present: changes would not become as
-    /// durable in time as the connection's [`SyncPolicy`](crate::SyncPolicy) requires. Changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// Fails if none of the servers answers.
-    pub(crate) async fn unconfirmed(&self, shards: BTreeSet<Shard>) -> Result<BTreeSet<Shard>, StoreError> {
-        if shards.is_empty() || !self.link.has_witnesses() {
-            return Ok(BTreeSet::new());
-        }
-        let asked = self.topology.groups(shards).into_iter().map(async |group| {
-            let witnesses = Witnesses::default();
-            // Only the answer of a script comes with a witness.
-            let script = self.run(|scripts| &scripts.marks, self.keys(&group, [Part::Meta]), []);
-            let answer = match witnesses.collect(script).await {
-                Ok(_) => Ok(!witnesses.have_just_failed() && witnesses.confirm().await.is_ok()),
-                // The script changes nothing, so an unknown outcome has no effect, either.
-                Err(error) if error.kind() == StoreErrorKind::Unknown => {
-                    Err(StoreError::caused_by(StoreErrorKind::Io, error))
-                }
-                Err(error) => Err(error),
-            };
-            (group, answer)
-        });
-        let answers = join_all(asked).await;
-        if let Some((_, Err(error))) = answers.first()
-            && answers.iter().all(|(_, answer)| answer.is_err())
-        {
-            return Err(error.clone());
-        }
-        let unconfirmed = answers.into_iter().filter(|(_, answer)| !matches!(answer, Ok(true)));
-        Ok(unconfirmed.flat_map(|(group, _)| group).collect())
-    }
 }

@@ -198,8 +198,8 @@ fn what_a_caller_is_promised_waits_for_the_replica() {
     );
 }
 
-/// Tests timers that are delivered at most once, which the caller removes before their deliveries. If the replica cannot
-/// confirm the removals, these timers wait, but no other timer does.
+/// Tests timers that are delivered at most once, which the caller removes before their deliveries. If the replica
+/// cannot confirm the removals, these timers wait, but no other timer does.
 #[test]
 fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost() {
     for is_parked in [false, true] {

@@ -129,13 +129,15 @@ settings! {
     /// The longest time to wait for a client to read a further part of an answer.
     write_timeout: Duration, "timeouts.write" = "30s";
 
-    /// The greatest number of concurrent callbacks.
+    /// The greatest number of concurrent callbacks. Once that many run, a namespace without a callback may still run
+    /// one, and such namespaces may run an eighth of the number together.
     concurrency: usize, "deliveries.concurrency" = "1024";
-    /// The greatest number of timers that receivers have fetched and whose deliveries have not ended.
+    /// The greatest number of timers that receivers have fetched and whose deliveries have not ended. Beyond it,
+    /// namespaces without such a timer may have one each, and an eighth of the number together.
     open_claims: usize, "deliveries.open_claims" = "10000";
     /// The greatest number of concurrent callbacks of a namespace to one host. A slow host, or a host that has not been
     /// called yet, gets a quarter of this number. Several namespaces together may have a third more callbacks to the
-    /// host.
+    /// host. Beyond that, each namespace without a callback to the host may have one.
     host_concurrency: usize, "deliveries.host_concurrency" = "16";
     /// The greatest number of concurrent callbacks of a namespace to a host that answers within a tenth of a second.
     /// After each such answer, the host may get one more concurrent callback, up to this number. If
@@ -166,7 +168,7 @@ settings! {
     /// A file of certificates, in PEM, that are trusted in addition to the public authorities.
     certificates: Option<PathBuf>, "callbacks.certificates" = "";
     /// The longest time to resolve a receiver's name. The connection to each of its addresses may take the same time
-    /// again.
+    /// again, and the receiver's first byte in the handshake of TLS, too.
     connect_timeout: Duration, "callbacks.connect_timeout" = "5s";
 
     /// The size of the store's page cache.

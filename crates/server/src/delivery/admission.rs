@@ -7,6 +7,7 @@ use super::permits::{Permit, PermitRequest, Permits, Wanted, slow_permits};
 use super::reason::Reason;
 use crate::rate::{Rate, Window};
 use crate::state::{Namespace, Namespaces};
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,6 +47,8 @@ pub(crate) struct Admission {
     permits: Arc<Permits>,
     rates: Mutex<HashMap<Box<str>, Paced>>,
     limits: DeliveryLimits,
+    /// Whether a namespace has changed since the last call of [`renew_limits`](Self::renew_limits).
+    is_changed: AtomicBool,
 }
 
 /// A namespace's limit of deliveries per second. `coming` counts the timers that were parked because of this limit and
@@ -60,7 +63,7 @@ struct Paced {
 impl Admission {
     pub(crate) fn new(namespaces: Arc<Namespaces>, parked: Arc<ParkedIndex>, limits: DeliveryLimits) -> Self {
         let permits = Arc::new(Permits::new(parked, limits.at_prompt_host));
-        Self { namespaces, permits, rates: Mutex::default(), limits }
+        Self { namespaces, permits, rates: Mutex::default(), limits, is_changed: AtomicBool::new(false) }
     }
 
     fn rates(&self) -> MutexGuard<'_, HashMap<Box<str>, Paced>> {
@@ -119,6 +122,28 @@ impl Admission {
         paced.coming = paced.coming.saturating_sub(1);
         paced.rate.set(per_second);
         paced.rate.take(now, WINDOW).ok()
+    }
+
+    /// Notes that a namespace has changed, for [`renew_limits`](Self::renew_limits).
+    pub(crate) fn note_change(&self) {
+        // Ordering: Release, for the acquiring swap in `renew_limits`. The lock of the namespaces orders the limits.
+        self.is_changed.store(true, Ordering::Release);
+    }
+
+    /// If a namespace has changed since the last call, applies the limits of concurrent deliveries that the namespaces
+    /// have now. If a limit is greater than before, the deliveries that wait for it begin.
+    pub(crate) fn renew_limits(&self) {
+        // Ordering: Acquire, for the store in `note_change`. A change after this swap sets the value again.
+        if !self.is_changed.swap(false, Ordering::Acquire) {
+            return;
+        }
+        for reason in self.permits.concurrency_limiters() {
+            let Reason::Concurrency(name) = &reason else { continue };
+            // The deliveries of a namespace that has been deleted find out when they begin.
+            let limit = self.namespaces.get(name).and_then(|namespace| namespace.limits.concurrency);
+            let limit = limit.unwrap_or(u32::MAX);
+            self.permits.set_limit(&reason, usize::try_from(limit).unwrap_or(usize::MAX));
+        }
     }
 
     /// Stops deliveries to a host, or to a path of a host, for the time `rest`.

@@ -19,9 +19,14 @@ use tourbillon_callback::{
 };
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
+use tracing::warn;
 
 /// The greatest number of bytes of a receiver's answer that a timer's history keeps.
 const HEAD: usize = 256;
+
+/// The time for which a host gets no callbacks of a namespace after one of them was not sent, because this machine
+/// lacked a file descriptor, a port or memory. After it, one callback at a time is sent until the host answers.
+const SHORTAGE: Duration = Duration::from_secs(1);
 
 /// The number of bytes in a header line besides the name and the value: `: ` and the line break.
 const BETWEEN: usize = 4;
@@ -34,6 +39,8 @@ pub(crate) struct CallbackHandler {
     pub(super) in_flight: Arc<InFlight>,
     pub(super) endpoints: Arc<Endpoints>,
     pub(super) rules: Rules,
+    /// Whether callbacks may go to private addresses.
+    pub(super) permits_private: bool,
     /// The store, whose clock decides which secrets still sign callbacks.
     pub(super) store: Arc<dyn TimerStore>,
     pub(super) retry_pause: RetryPause,
@@ -111,8 +118,16 @@ impl CallbackHandler {
                 )
             }
             Outcome::Gone(_) => Verdict::Dead(format!("{GONE}: it wants no more callbacks").into()),
-            Outcome::Blocked(reason) => {
-                Verdict::Dead(format!("{BLOCKED}: {}", blocked::words(reason, &url)).into())
+            Outcome::Blocked(reason) => Verdict::Dead(
+                format!("{BLOCKED}: {}", blocked::words(reason, &url, self.permits_private)).into(),
+            ),
+            // The timer is no longer stored, so nothing can send it again.
+            Outcome::Unsent { error } if delivery.is_removed() => Verdict::Dead(error),
+            Outcome::Unsent { error } => {
+                warn!(host, %error, "a callback was not sent and is tried again in a second");
+                // The permit is still held, as above.
+                self.admission.shut(&to[0], SHORTAGE);
+                park(&to[0])
             }
             other => {
                 let verdict = Verdict::Retry { error: format!("{other:?}").into(), after: None };
@@ -139,6 +154,10 @@ impl CallbackHandler {
                 _ => (None, Some(failure.to_string())),
             },
             Outcome::Blocked(blocked) => (None, Some(blocked.to_string())),
+            Outcome::Unsent { .. } => {
+                self.in_flight.metrics().callbacks.of(class(outcome)).record(took);
+                return span.discard();
+            }
             // Nothing was sent.
             _ => return span.discard(),
         };
@@ -168,7 +187,9 @@ impl CallbackHandler {
         rules.headers += id.map_or(0, |(name, id)| name.len() + id.len() + BETWEEN);
         let callback = Callback::new(&url, &method, headers.chain(id), body, &rules);
         let callback = callback.map_err(|refusal| match refusal {
-            Refusal::Destination(reason) => format!("{BLOCKED}: {}", blocked::words(reason, &url)),
+            Refusal::Destination(reason) => {
+                format!("{BLOCKED}: {}", blocked::words(reason, &url, self.permits_private))
+            }
             other => other.to_string(),
         })?;
         Ok(DueCallback { callback, method, url, timeout: Duration::from_millis(timeout_ms.into()) })
@@ -199,6 +220,7 @@ fn class(outcome: &Outcome) -> &'static str {
         Outcome::Failed { failure: Failure::Timeout, .. } => "timeout",
         Outcome::Failed { failure: Failure::Connection(_), .. } => "connection",
         Outcome::Blocked(_) => "blocked",
+        Outcome::Unsent { .. } => "unsent",
         _ => "other",
     }
 }
@@ -207,7 +229,7 @@ fn class(outcome: &Outcome) -> &'static str {
 /// was not called. `works` is false if the answer shows a fault of the host, such as a status 5xx.
 fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     match outcome {
-        Outcome::Parked { .. } | Outcome::Blocked(_) => None,
+        Outcome::Parked { .. } | Outcome::Blocked(_) | Outcome::Unsent { .. } => None,
         Outcome::Failed { failure: Failure::Status(answer), .. } => Some(Some(!answer.is_of_fault())),
         Outcome::Failed { .. } => Some(None),
         _ => Some(Some(true)),

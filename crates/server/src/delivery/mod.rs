@@ -134,6 +134,7 @@ impl Deliveries {
             in_flight: Arc::clone(in_flight),
             endpoints: Arc::clone(endpoints),
             rules: settings.rules,
+            permits_private: settings.caller.guard.allow_private,
             store: Arc::clone(store),
             retry_pause,
             telemetry: telemetry.clone(),
@@ -220,9 +221,11 @@ impl Deliveries {
         task::start(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some()));
     }
 
-    /// Makes the [`Unparker`] check all reasons for which timers are parked. Called after a change of a namespace,
-    /// because the change may permit deliveries.
+    /// Makes the [`Unparker`] apply the new limits of the namespaces to the deliveries that wait in memory, and check
+    /// all reasons for which timers are parked. Called after a change of a namespace, because the change may permit
+    /// deliveries. The caller may hold the lock of the namespaces.
     pub(crate) fn look_everywhere(&self) {
+        self.admission.note_change();
         self.parked.look_everywhere();
     }
 

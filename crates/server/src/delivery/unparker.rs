@@ -82,6 +82,7 @@ impl Unparker {
         let mut alarms = Alarms::default();
         let mut round = present() + ROUND;
         while !self.parked.is_closed() {
+            self.admission.renew_limits();
             let now = present();
             if now >= round {
                 round = now + ROUND;

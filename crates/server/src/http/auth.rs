@@ -87,7 +87,7 @@ impl FromRequestParts<Service> for Permission {
             (principal, Some(token))
         };
         // The call follows the checks, because the server may close a connection whose requests are not authenticated.
-        note_known(&parts.extensions);
+        note_known(&parts.extensions, token);
         Ok(Self { principal, token, hold: service.bodies().hold(token) })
     }
 }

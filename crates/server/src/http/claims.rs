@@ -29,14 +29,14 @@ const LONGEST_PAUSE_MS: u64 = 86_400_000;
     request_body(content = ClaimRequest, example = json!({ "max": 10, "wait_ms": 100 })),
     responses(
         (status = 200, description = "The timers, none if none became due in time. A store that does not answer gives 503 instead of none.", body = Claims),
-        (status = 429, description = "As many claims are open, or as many receivers wait, as there may be.", body = Problem),
+        (status = 429, description = "As many claims are open, or as many receivers or connections wait, as there may be.", body = Problem),
     )
 )]
 pub(super) async fn claim(
     scope: Within<Writer>,
     Name(queue): Name,
     // A receiver that has gone must not get timers, so the end of its connection ends the request.
-    _ends_with_its_client: Waits,
+    waits: Waits,
     body: Body<ClaimRequest>,
 ) -> Answer<Json<Claims>> {
     let request = scope.read(body).await?;
@@ -51,6 +51,9 @@ pub(super) async fn claim(
     }
     if wait > LONGEST_WAIT_MS {
         return Err(Refused(Problem::field("/wait_ms", format!("at most {LONGEST_WAIT_MS} ms"))));
+    }
+    if wait > 0 {
+        waits.begin()?;
     }
     let wait = Duration::from_millis(wait);
     let claims =

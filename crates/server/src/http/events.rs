@@ -48,13 +48,15 @@ pub(super) async fn events(
     State(service): State<Service>,
     permission: Permission,
     Query(EventsQuery { namespace }): Query<EventsQuery>,
-    _ends_with_its_client: Waits,
+    // The stream of a client that has gone must end, so the end of its connection ends the request.
+    waits: Waits,
 ) -> Answer<Response> {
     // The role is checked first, so a client without the role does not learn whether the namespace exists.
     permission.require(Role::Reader, namespace.as_deref())?;
     if let Some(namespace) = &namespace {
         service.namespaces().require(namespace)?;
     }
+    waits.begin()?;
     let Some(events) = service.events().subscribe(permission.token()) else {
         let problem = Problem::new(ProblemKind::LimitReached, "there are too many readers of events");
         return Err(Refused(problem.with_retry_after_ms(10_000)));

@@ -27,7 +27,8 @@
 //! lease.
 
 use super::limits::Limits;
-use crate::client::Notes;
+use super::waiting::WaitingPlace;
+use crate::state::TokenHash;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,6 +53,10 @@ struct State {
     /// Whether any request of the connection was authenticated: its token or its session is valid, or the service needs
     /// no tokens.
     has_authenticated_request: bool,
+    /// The token of the last authenticated request. `None` if the service needs no tokens.
+    token: Option<TokenHash>,
+    /// The connection's place among the connections that wait. `None` while none of its requests waits.
+    waiting: Option<WaitingPlace>,
     /// Whether the connection has had an answer to a request that was not authenticated.
     has_answered_unauthenticated: bool,
     is_http2: bool,
@@ -143,6 +148,8 @@ impl Activity {
             next: 0,
             has_sent_a_request: false,
             has_authenticated_request: false,
+            token: None,
+            waiting: None,
             has_answered_unauthenticated: false,
             is_http2: false,
             quiet_since: engine.now(),
@@ -328,6 +335,9 @@ impl Drop for UnderWay {
         let now = self.0.activity.engine.now();
         self.0.activity.change(|state| {
             state.under_way.retain(|request| request.number != self.0.number);
+            if !state.under_way.iter().any(|request| request.waits) {
+                state.waiting = None;
+            }
             state.quiet_since = now;
         });
     }
@@ -361,16 +371,29 @@ impl Stage {
     pub(super) fn note_complete(&self) {
         self.change(|request| request.is_complete = true);
     }
-}
 
-impl Notes for Stage {
-    fn waits(&self) {
+    /// Records that the request may wait without end.
+    pub(super) fn note_waits(&self) {
         self.change(|request| request.waits = true);
     }
 
-    fn is_known(&self) {
-        self.activity.lock().has_authenticated_request = true;
+    /// Records that the request is authenticated, and its token.
+    pub(super) fn note_known(&self, token: Option<TokenHash>) {
+        let mut state = self.activity.lock();
+        state.has_authenticated_request = true;
+        state.token = token;
+        drop(state);
         self.change(|request| request.is_authenticated = true);
+    }
+
+    /// Counts the connection as one that waits, until none of its requests waits. `take` takes the connection's place
+    /// among those that wait, for the token of its requests. Returns false if there is no such place.
+    pub(super) fn begin_wait(&self, take: impl FnOnce(Option<TokenHash>) -> Option<WaitingPlace>) -> bool {
+        let mut state = self.activity.lock();
+        if state.waiting.is_none() {
+            state.waiting = take(state.token);
+        }
+        state.waiting.is_some()
     }
 }
 
@@ -461,7 +484,7 @@ mod tests {
     fn few_answers_without_a_right_wait_for_the_client() {
         let (_engine, activity, _) = begin();
         let known = UnderWay::begin(&activity, true);
-        known.stage().is_known();
+        known.stage().note_known(None);
         assert!(!known.note_answer(0).is_beyond);
         let first = UnderWay::begin(&activity, true);
         assert!(!first.note_answer(1).is_beyond);
@@ -484,7 +507,7 @@ mod tests {
         let second = UnderWay::begin(&activity, true);
         assert!(!second.note_answer(4).makes_a_stranger, "it was one before");
         let third = UnderWay::begin(&activity, true);
-        third.stage().is_known();
+        third.stage().note_known(None);
         assert_eq!(activity.strangeness(), None);
         third.note_answer(4);
         drop((second, third));
@@ -508,7 +531,7 @@ mod tests {
         let request = UnderWay::begin(&activity, false);
         request.stage().note_complete();
         assert!(!is_shown(), "the answer is wanted");
-        request.stage().waits();
+        request.stage().note_waits();
         assert!(is_shown(), "nobody fetches a timer for a client that has gone");
         drop(request);
         let request = UnderWay::begin(&activity, false);

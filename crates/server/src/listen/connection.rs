@@ -1,14 +1,15 @@
 //! Serves a connection from its first byte to its end.
 
-use super::activity::{Activity, UnderWay};
+use super::activity::{Activity, Stage, UnderWay};
 use super::body::{Answering, BodyFault, Fault, Received};
 use super::limits::Limits;
 use super::observed::Observed;
 use super::places::{Place, Places};
 use super::stream::Stream;
-use crate::client::Client;
+use crate::client::{Client, Notes};
 use crate::http::Interface;
 use crate::request_id::RequestId;
+use crate::state::TokenHash;
 use axum::body::Body as Answer;
 use core::convert::Infallible;
 use core::net::IpAddr;
@@ -153,6 +154,26 @@ struct ArrivedRequest {
     places: Arc<Places>,
 }
 
+/// Passes facts about a request to its connection.
+struct RequestNotes {
+    stage: Stage,
+    places: Arc<Places>,
+}
+
+impl Notes for RequestNotes {
+    fn waits(&self) {
+        self.stage.note_waits();
+    }
+
+    fn begin_wait(&self) -> bool {
+        self.stage.begin_wait(|token| self.places.waiting().take(token))
+    }
+
+    fn is_known(&self, token: Option<TokenHash>) {
+        self.stage.note_known(token);
+    }
+}
+
 /// Answers a request. Refuses the request if it does not name its host properly, or if its body cannot be read.
 async fn answer(
     arrived: ArrivedRequest,
@@ -164,7 +185,8 @@ async fn answer(
     let is_http2 = request.version() == Version::HTTP_2;
     let fault = Fault::default();
     let stage = under_way.stage();
-    request.extensions_mut().insert(Client { peer, id: id.clone(), notes: Arc::new(stage.clone()) });
+    let notes = Arc::new(RequestNotes { stage: stage.clone(), places: Arc::clone(&places) });
+    request.extensions_mut().insert(Client { peer, id: id.clone(), notes });
     let account = interface.account(&request);
     let response = if !has_one_host(&request) {
         bad_host(&id)

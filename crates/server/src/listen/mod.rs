@@ -10,6 +10,7 @@ mod limits;
 mod observed;
 mod places;
 mod stream;
+mod waiting;
 
 pub use limits::Limits;
 

@@ -15,8 +15,14 @@
 //! Strangers may have only a part of the places, because their connections use more memory than silent connections. An
 //! HTTP/2 connection whose client does not take its answers uses the most. If strangers have more than their part, some
 //! of their connections are closed, even connections that are not idle.
+//!
+//! A connection *waits* while it has a request that waits for an event: a receiver that waits for a timer, or a stream
+//! of events. Such a connection is not idle, and may wait for long at no cost to its client. So at most three quarters
+//! of the places are for connections that wait, and each token has a share of these ([`share`](crate::share)). Beyond
+//! them, a request that would wait is refused. The other places stay for requests that are answered at once.
 
 use super::activity::{Activity, Idleness, Strangeness};
+use super::waiting::WaitingPlaces;
 use crate::client::network;
 use core::net::IpAddr;
 use std::cmp::Reverse;
@@ -46,6 +52,7 @@ const FEW: usize = 8;
 pub(super) struct Places {
     all: usize,
     state: Mutex<State>,
+    waiting: Arc<WaitingPlaces>,
     /// The number of open connections. A connection that the server has asked to close has no place any more, but it
     /// counts here until it ends.
     open: watch::Sender<usize>,
@@ -87,7 +94,13 @@ pub(super) struct Place {
 
 impl Places {
     pub(super) fn new(all: usize) -> Self {
-        Self { all, state: Mutex::default(), open: watch::Sender::new(0) }
+        let waiting = Arc::new(WaitingPlaces::new(all - all / 4));
+        Self { all, state: Mutex::default(), waiting, open: watch::Sender::new(0) }
+    }
+
+    /// Returns the places of the connections that wait.
+    pub(super) fn waiting(&self) -> &Arc<WaitingPlaces> {
+        &self.waiting
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -251,7 +264,6 @@ impl Drop for Place {
 mod tests {
     use super::super::activity::UnderWay;
     use super::*;
-    use crate::client::Notes as _;
     use core::time::Duration;
     use futures_util::FutureExt as _;
     use tourbillon::future::Wakeup;
@@ -302,7 +314,7 @@ mod tests {
         assert!(request.note_answer(4).makes_a_stranger);
         door.places.note_stranger();
         let request = UnderWay::begin(&known.activity, true);
-        request.stage().is_known();
+        request.stage().note_known(None);
         let mut few: Vec<(Place, UnderWay)> = Vec::new();
         let mut many: Vec<(Place, UnderWay)> = Vec::new();
         for number in 0..400 {
@@ -321,6 +333,31 @@ mod tests {
         assert!((100..=118).contains(&stay), "{stay}");
         assert!(left.is_sorted_by(|before, after| before >= after), "the longest quiet ones first");
         drop(request);
+    }
+
+    #[test]
+    fn connections_that_wait_leave_places_to_others() {
+        let mut door = Door::new(128);
+        let mut wait = |token: u8| {
+            let (place, request) = works(door.take("192.0.2.1")).unwrap();
+            request.stage().note_known(Some([token; 32]));
+            request.stage().note_waits();
+            let begins = || request.stage().begin_wait(|token| place.places.waiting().take(token));
+            (begins() && begins()).then_some((place, request))
+        };
+        let mut waiting: Vec<_> = core::iter::from_fn(|| wait(1)).collect();
+        assert_eq!(waiting.len(), 72, "three quarters of three quarters");
+        for token in 2..6 {
+            waiting.extend(core::iter::from_fn(|| wait(token)));
+        }
+        assert!(waiting.len() >= 96, "all that may wait, {}", waiting.len());
+        assert!(wait(99).is_some(), "a token without a connection that waits");
+        // The end of a request ends the wait, and the connection stays.
+        let (place, request) = waiting.pop().unwrap();
+        drop(request);
+        assert!(wait(98).is_some());
+        drop((place, waiting));
+        assert!(door.places.waiting().are_free());
     }
 
     #[test]

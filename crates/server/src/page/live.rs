@@ -24,12 +24,9 @@ const CEILING: Duration = Duration::from_secs(10);
 
 /// Opens a stream of events to a page. Each event makes the page refresh itself. The stream ends when the service
 /// stops, or when the visitor's permissions change.
-pub(super) async fn stream(
-    State(service): State<Service>,
-    visitor: Visitor,
-    _ends_with_its_client: Waits,
-) -> Response {
-    let Some(events) = service.events().subscribe(visitor.token()) else {
+pub(super) async fn stream(State(service): State<Service>, visitor: Visitor, waits: Waits) -> Response {
+    let events = waits.begin().ok().and_then(|()| service.events().subscribe(visitor.token()));
+    let Some(events) = events else {
         // There are too many streams. The script of the page tries again after a pause.
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };

@@ -129,7 +129,7 @@ impl FromRequestParts<Service> for Visitor {
     /// visitors sign in.
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Response> {
         let visitor = visitor(parts, service).inspect(|visitor| {
-            note_known(&parts.extensions);
+            note_known(&parts.extensions, visitor.token);
             if let Some(Seen(seen)) = parts.extensions.get() {
                 seen.get_or_init(|| visitor.clone());
             }

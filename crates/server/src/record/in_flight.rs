@@ -161,8 +161,8 @@ impl InFlight {
         }
     }
 
-    /// Records that a delivery is about to begin. If the timer is delivered at most once, the store then removes it. The
-    /// event about a timer that was withdrawn before that has no payload, so the fingerprint is kept here.
+    /// Records that a delivery is about to begin. If the timer is delivered at most once, the store then removes it.
+    /// The event about a timer that was withdrawn before that has no payload, so the fingerprint is kept here.
     pub(crate) fn begins(&self, delivery: &Delivery, work: &[u8]) {
         if delivery.is_once() {
             self.lock().remember(delivery.id, work::head(work).fingerprint);

@@ -39,7 +39,7 @@ pub(crate) struct Metrics {
     /// of the repetition.
     pub(crate) duplicates: ByWord<Counter, 5>,
     /// The durations of callbacks, by the class of the receiver's answer.
-    pub(crate) callbacks: ByWord<SharedTimes, 8>,
+    pub(crate) callbacks: ByWord<SharedTimes, 9>,
     /// The numbers of timers and deliveries for each namespace.
     pub(crate) tenants: Tenants,
 }
@@ -54,7 +54,17 @@ impl Default for Metrics {
             fired: ByWord::new(["delivered", "failed", "dead", "parked", "skipped", "given-back", "lost"]),
             dead: ByWord::new(["blocked-destination", "gone", "deliveries", "plan", "failures", "refused"]),
             duplicates: ByWord::new(["no-answer", "lease-lost", "end-lost", "given-back", "process-died"]),
-            callbacks: ByWord::new(["2xx", "3xx", "4xx", "5xx", "timeout", "connection", "blocked", "other"]),
+            callbacks: ByWord::new([
+                "2xx",
+                "3xx",
+                "4xx",
+                "5xx",
+                "timeout",
+                "connection",
+                "blocked",
+                "unsent",
+                "other",
+            ]),
             tenants: Tenants::default(),
         }
     }

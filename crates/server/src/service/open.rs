@@ -22,6 +22,7 @@ use crate::record::{
     Endpoints, History, Idempotency, InFlight, Metrics, Refusals, StoreTimes, TimedStore, Timing,
 };
 use crate::settings::{PostgresSettings, RedisSettings, Settings, StorePlace};
+use crate::share::with_reserve;
 use crate::state::{
     ClusterStore, Counters, Events, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files, schedules_of,
 };
@@ -66,16 +67,19 @@ impl Checked {
 /// Returns the greatest number of timers that the runtime handles at the same time: callbacks, fetched timers, and
 /// deliveries that wait for a permit. Each of these three has its own limit.
 fn capacity(settings: &Settings) -> usize {
-    let limits = settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING);
-    // A single namespace may use three quarters of the capacity, and this part must suffice for all three limits.
+    let (callbacks, claims) = (with_reserve(settings.concurrency), with_reserve(settings.open_claims));
+    let limits = callbacks.saturating_add(claims).saturating_add(MOST_WAITING);
+    // A single namespace may use three quarters of the capacity, and this part must suffice for all three limits. So at
+    // least a quarter is always free, and no namespace finds the capacity used up.
     limits.saturating_add(limits.div_ceil(3))
 }
 
 /// The greatest number of bytes in memory for all sign-in forms together.
 const MOST_FORMS: usize = 256 << 10;
 
-/// Returns the greatest number of bytes in memory for all request bodies together. A single client may use at most
-/// three quarters of these bytes, and three quarters suffice for the largest body.
+/// Returns the greatest number of bytes in memory for all request bodies together, without the
+/// reserve ([`share`](crate::share)). A single client may use at most three quarters of these bytes, and three quarters
+/// suffice for the largest body.
 fn most_bodies(rules: &Rules) -> usize {
     (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
 }

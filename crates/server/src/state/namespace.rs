@@ -151,14 +151,18 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
     }
     for (at, allowed) in limits.allowed_hosts.iter_mut().enumerate() {
         let (star, name) = allowed.strip_prefix("*.").map_or(("", &**allowed), |name| ("*.", name));
-        // `Host::parse` accepts `*` anywhere in a name. An address has no subdomains.
-        let is_host =
-            |host: &Host| !name.contains('*') && (star.is_empty() || matches!(host, Host::Domain(_)));
+        // `Host::parse` accepts `*` anywhere in a name, and empty parts, as in `.example.org`. No host of a callback
+        // has such a name. An address has no subdomains.
+        let is_host = |host: &Host| match host {
+            Host::Domain(name) => !name.contains('*') && !name.split('.').any(str::is_empty),
+            Host::Ipv4(_) | Host::Ipv6(_) => star.is_empty(),
+        };
         let host = Host::parse(name).ok().map(|host| host.to_string());
         // The host of a callback has no full stop at its end, either. A name without its full stops may be an address.
         let host = host.and_then(|host| Host::parse(host.trim_end_matches('.')).ok()).filter(is_host);
         let Some(host) = host else {
-            let detail = "a host's name or address without a port; a name may begin with `*.`";
+            let detail = "a host's name or address without a port; `*.example.org` means all names that end in \
+                          `.example.org`";
             return Err(Problem::field(format!("/allowed_hosts/{at}"), detail));
         };
         *allowed = format!("{star}{host}");
@@ -214,7 +218,20 @@ mod tests {
 
     #[test]
     fn limits_that_cannot_be_kept_are_refused() {
-        for wrong in ["", ".", "*.", "a b", "*.10.0.0.1", "*.10.0.0.1..", "http://a", "a:443", "*"] {
+        for wrong in [
+            "",
+            ".",
+            "*.",
+            "a b",
+            "*.10.0.0.1",
+            "*.10.0.0.1..",
+            "http://a",
+            "a:443",
+            "*",
+            ".example.org",
+            "*..a",
+            "a..b",
+        ] {
             let problem = canonical(limits(&[wrong])).unwrap_err();
             assert_eq!(problem.errors[0].pointer, "/allowed_hosts/0", "{wrong}");
         }

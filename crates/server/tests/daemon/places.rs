@@ -26,6 +26,53 @@ async fn silent_and_idle_connections_lock_nobody_out() {
     assert_eq!(health.status, 200);
 }
 
+/// One token waits at queues with as many connections as it can open. Another token's requests are answered all the
+/// same, and its own receiver may wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receivers_that_wait_lock_nobody_out() {
+    let folder = folder();
+    let make_token = |name: &str| {
+        token(folder.path(), &["--role", "writer", "--namespace", name, "--name", name, "--data", "data"])
+    };
+    let admin = token(folder.path(), &["--role", "admin", "--name", "admin", "--data", "data"]);
+    let (greedy, other) = (make_token("greedy"), make_token("other"));
+    let daemon = Daemon::start(folder.path(), &["--limits-connections=64"]);
+    let request = |method: &str, path: &str, token: &str, body: &str| {
+        format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    for namespace in ["greedy", "other"] {
+        let mut raw = Raw::connect(daemon.address).await;
+        let path = format!("/v1/namespaces/{namespace}");
+        assert!(raw.send(request("PUT", &path, &admin, "{}").as_bytes()).await);
+        assert!(raw.head().await.starts_with("HTTP/1.1 201"));
+    }
+    let wait = async |namespace: &str, token: &str| {
+        let mut raw = Raw::connect(daemon.address).await;
+        let path = format!("/v1/namespaces/{namespace}/queues/q/claims");
+        raw.send(request("POST", &path, token, r#"{"wait_ms":20000}"#).as_bytes()).await.then_some(raw)
+    };
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        held.extend(wait("greedy", &greedy).await);
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for round in 0..20 {
+        let mut raw = Raw::connect(daemon.address).await;
+        let timer = r#"{"pull":{"queue":"far"},"delay_ms":3600000}"#;
+        assert!(raw.send(request("POST", "/v1/namespaces/other/timers", &other, timer).as_bytes()).await);
+        let head = raw.head().await;
+        assert!(head.starts_with("HTTP/1.1 201"), "round {round}: {head}");
+        held.push(raw);
+    }
+    let mut waits = wait("other", &other).await.unwrap();
+    let is_answered = tokio::time::timeout(Duration::from_secs(1), waits.head()).await;
+    assert!(is_answered.is_err(), "it waits for a timer: {is_answered:?}");
+}
+
 /// Opens a connection that gets a stream of events from the service.
 async fn events(daemon: &Daemon, token: &str) -> Raw {
     let mut raw = Raw::connect(daemon.address).await;

@@ -278,7 +278,8 @@ async fn a_namespace_is_not_removed_while_a_timer_at_most_once_waits_for_a_recei
     assert_eq!(removed.status, StatusCode::NO_CONTENT, "{removed:?}");
 }
 
-/// Receivers wait for so short a time that some cancellations meet a timer that is claimed and that no receiver has got.
+/// Receivers wait for so short a time that some cancellations meet a timer that is claimed and that no receiver has
+/// got.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timer_at_most_once_that_was_cancelled_before_its_receiver_got_it_is_not_delivered() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, UdpSocket};
@@ -22,6 +23,8 @@ struct Host {
     /// How long after its scheduled moment each callback to the path `/ok` arrived.
     lateness: Arc<Mutex<Vec<Duration>>>,
     refused: Arc<Mutex<Vec<Instant>>>,
+    /// The number of callbacks to the path `/hang`.
+    hanging: Arc<AtomicUsize>,
 }
 
 impl Host {
@@ -30,10 +33,11 @@ impl Host {
         let app = Router::new()
             .route("/ok", post(take))
             .route("/bad", post(refuse))
-            .route("/hang", post(std::future::pending::<StatusCode>))
+            .route("/hang", post(hang))
             .with_state(host.clone());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        // The host has all addresses of this machine. To the service, each address is a host of its own.
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
         tokio::spawn(async move { axum::serve(listener, app).await });
         (host, address)
     }
@@ -62,6 +66,11 @@ async fn take(State(host): State<Host>, headers: HeaderMap) -> StatusCode {
 async fn refuse(State(host): State<Host>) -> StatusCode {
     host.refused.lock().unwrap().push(Instant::now());
     StatusCode::SERVICE_UNAVAILABLE
+}
+
+async fn hang(State(host): State<Host>) -> StatusCode {
+    host.hanging.fetch_add(1, Ordering::Relaxed);
+    std::future::pending().await
 }
 
 /// Starts a service with the namespaces in `namespaces`. `change` first changes the usual settings of tests.
@@ -123,6 +132,84 @@ async fn a_tenant_shuts_a_host_for_no_other_and_a_path_for_no_other_path() {
     place(&rig, "third", 100, &refusing).await;
     go_on(&rig, "third", &host, &url("ok"), 50).await;
     assert!(host.p99() < SOON, "{:?}", host.p99());
+}
+
+/// Namespaces whose receivers never answer. Their timers wait for an answer for half a minute.
+const NEVER_STOP: [&str; 9] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
+
+/// Makes timers of the namespaces [`NEVER_STOP`], one namespace after the other, and waits each time until the
+/// namespace has a callback that hangs. The namespace with the number `n` calls the URLs that `urls` returns for `n`.
+async fn never_stop(rig: &Rig, host: &Host, urls: impl Fn(usize) -> Vec<String>) {
+    let policy = json!({ "attempts": 1, "timeout_ms": 30_000 });
+    for (number, namespace) in NEVER_STOP.iter().enumerate() {
+        let before = host.hanging.load(Ordering::Relaxed);
+        for url in urls(number) {
+            place(rig, namespace, 30, &json!({ "callback": { "url": url }, "policy": policy })).await;
+        }
+        eventually("a callback of the namespace hangs", async || {
+            (host.hanging.load(Ordering::Relaxed) > before).then_some(())
+        })
+        .await;
+        // The namespace takes all that it can get before the next one comes.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_that_never_stop_leave_a_shared_host_to_each_other_tenant() {
+    let rig = start(&[&NEVER_STOP[..], &["known", "new"]].concat(), |_| {}).await;
+    let (host, address) = Host::start().await;
+    let url = |path: &str| format!("http://{address}/{path}");
+    go_on(&rig, "known", &host, &url("ok"), 5).await;
+    never_stop(&rig, &host, |_| vec![url("hang")]).await;
+    // One of these tenants has called the host before, and the other has not.
+    go_on(&rig, "known", &host, &url("ok"), 50).await;
+    go_on(&rig, "new", &host, &url("ok"), 50).await;
+    assert!(host.p99() < SOON, "{:?}", host.p99());
+    let hanging = host.hanging.load(Ordering::Relaxed);
+    assert!(hanging >= 22, "the permits of the host are taken, {hanging}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_that_never_stop_leave_permits_for_new_hosts_to_each_other_tenant() {
+    // Of 128 permits, 96 are for hosts that are slow or not known. Twelve more are for first calls.
+    let change = |settings: &mut Settings| settings.concurrency = 128;
+    let rig = start(&[&NEVER_STOP[..], &["other"]].concat(), change).await;
+    let (host, address) = Host::start().await;
+    let at = |[a, b]: [usize; 2], path: &str| format!("http://127.{a}.{b}.1:{}/{path}", address.port());
+    never_stop(&rig, &host, |number| (0..30).map(|other| at([number + 1, other], "hang")).collect()).await;
+    let hanging = host.hanging.load(Ordering::Relaxed);
+    assert!((96..=96 + 12).contains(&hanging), "{hanging}");
+    for new in 0..30 {
+        go_on(&rig, "other", &host, &at([100, new], "ok"), 1).await;
+    }
+    assert!(host.p99() < SOON, "{:?}", host.p99());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_greater_limit_of_a_namespace_has_its_effect_at_once() {
+    let rig = start(&[], |_| {}).await;
+    let (host, address) = Host::start().await;
+    let timer = |path: &str| json!({ "callback": { "url": format!("http://{address}/{path}") }, "policy": { "timeout_ms": 30_000 } });
+    for (round, greater) in [json!(20), Value::Null].into_iter().enumerate() {
+        let namespace = format!("n{round}");
+        let path = format!("/v1/namespaces/{namespace}");
+        assert_eq!(rig.send("PUT", &path, json!({ "concurrency": 1 })).await.0, StatusCode::CREATED);
+        let (hanging, taken) = (host.hanging.load(Ordering::Relaxed), host.taken());
+        place(&rig, &namespace, 1, &timer("hang")).await;
+        eventually("one hangs", async || (host.hanging.load(Ordering::Relaxed) > hanging).then_some(()))
+            .await;
+        // Some of these deliveries wait in memory, and the others are parked.
+        place(&rig, &namespace, 40, &timer("ok")).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(host.taken(), taken);
+        let begun = Instant::now();
+        let (status, answer) = rig.send("PATCH", &path, json!({ "concurrency": greater })).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        eventually("all have come", async || (host.taken() == taken + 40).then_some(())).await;
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -31,8 +31,8 @@
 //! ([`Removal`](crate::runtime::shared::Removal)). The *removal* goes the way of an end: its lease is renewed, it is
 //! sent again after an error, and it may be held. The handler may act only after the answer that this removal took
 //! effect. A batch has removals or other ends, and never both: removals ask for [`Durability::PowerLoss`]. While the
-//! replicas of a server are away, this durability cannot be had, and a batch of both would hold up all ends, and with
-//! them the claims (C4).
+//! replicas of a server are away, the server cannot give this durability. A batch of both would then hold up all ends,
+//! and with them the claims (C4).
 //!
 //! | before the answer to a removal | the answer | ending |
 //! |---|---|---|

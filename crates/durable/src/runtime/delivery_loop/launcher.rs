@@ -1,7 +1,7 @@
 //! Begins deliveries: hands the work of handlers to the threads that run it, and sets the alarm for the next renewal of
 //! leases.
 
-use crate::delivery::{Delivery, Settlement};
+use crate::delivery::{Begin, Delivery, Settlement};
 use crate::executor::{Executor, Workers};
 use crate::handler::{Place, Verdict};
 use crate::panics::survive;
@@ -74,12 +74,12 @@ impl<'a> Launcher<'a> {
         self.set_renewal();
         runtime.reporter.delivered();
         // The handler may keep its `Delivery`, which must not keep the runtime alive.
-        let supervisor: Weak<dyn Supervisor> = Arc::<Runtime>::downgrade(runtime);
+        let weak: Weak<dyn Begin> = Arc::<Runtime>::downgrade(runtime);
         let work = supervise(Assignment {
             supervisor: Arc::<Runtime>::clone(runtime) as Arc<dyn Supervisor>,
             number,
             handler: Arc::clone(handler),
-            delivery: Delivery::new(&timer, token, now, Arc::clone(&settlement), supervisor, number),
+            delivery: Delivery::new(&timer, token, now, Arc::clone(&settlement), weak, number),
             payload: timer.payload.0,
             settlement,
         });

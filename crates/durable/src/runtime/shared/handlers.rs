@@ -2,12 +2,12 @@
 
 use super::delivery::{DeliveryEnd, Removal, UnderWay};
 use super::{Runtime, RuntimeState};
-use crate::delivery::Settlement;
+use crate::delivery::{Begin, Permission, Settlement};
 use crate::handler::Verdict;
 use crate::panics::survive;
 use crate::runtime::event::{Ending, Event};
 use crate::store::Op;
-use crate::supervise::{Permission, Supervisor};
+use crate::supervise::Supervisor;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::Timestamp;
@@ -15,6 +15,17 @@ use tourbillon_words::UtcMillis;
 
 /// The pause before a timer is delivered again, after the executor has dropped the future of the timer's handler.
 const DROPPED: Duration = Duration::from_secs(1);
+
+impl Begin for Runtime {
+    fn begin(&self, number: u64) -> Permission {
+        let mut state = self.lock();
+        let permission = state.begin(number);
+        if permission == Permission::Awaited {
+            self.notify(&state, |wakes| wakes.on_ends);
+        }
+        permission
+    }
+}
 
 impl Supervisor for Runtime {
     fn may_call(&self, number: u64) -> Permission {
@@ -57,15 +68,6 @@ impl Supervisor for Runtime {
         Permission::Refused
     }
 
-    fn begin(&self, number: u64) -> Permission {
-        let mut state = self.lock();
-        let permission = state.begin(number);
-        if permission == Permission::Awaited {
-            self.notify(&state, |wakes| wakes.on_ends);
-        }
-        permission
-    }
-
     fn answered(&self, number: u64, verdict: Verdict) {
         let alarm = self.settle(number, verdict);
         if let Some(alarms) = self.alarms.get() {
@@ -77,8 +79,8 @@ impl Supervisor for Runtime {
         let at = self.store_now();
         let mut state = self.lock();
         state.deliveries.leave(number);
-        // A claim may have left due timers in the store, because their namespace had used up its share of the handlers.
-        // Now that this handler has returned, the loop can claim such a timer.
+        // A claim may have left due timers in the store, because their namespace had used up its share of the
+        // handlers. Now that this handler has returned, the loop can claim such a timer.
         state.requests.look |= state.backlog.is_withheld;
         // A handler that has answered has already settled its delivery. So a delivery that is found here was dropped by
         // the executor.
@@ -168,7 +170,8 @@ impl RuntimeState {
     }
 
     /// Ends all deliveries under way, because the stop of the runtime waits no longer for their handlers. A delivery
-    /// whose timer the store was asked to remove does not begin any more. Returns the [`Settlement`] of each. The caller must call [`Settlement::wake`] without the lock.
+    /// whose timer the store was asked to remove does not begin any more. Returns the [`Settlement`] of each. The
+    /// caller must call [`Settlement::wake`] without the lock.
     pub(crate) fn give_all_back(&mut self, at: UtcMillis) -> Vec<Arc<Settlement>> {
         let mut settled: Vec<_> = self.deliveries.stop_all_waiting().collect();
         for waiting in &settled {

@@ -29,8 +29,8 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Self { lifecycle, token, until, claimed, bytes: 0 }
     }
 
-    /// Grants a lease for each timer of `entries`, which are entries of the index by due moment. Stops once the payloads
-    /// of the claimed timers have `most_bytes` bytes together. Returns the claim's answer.
+    /// Grants a lease for each timer of `entries`, which are entries of the index by due moment. Stops once the
+    /// payloads of the claimed timers have `most_bytes` bytes together. Returns the claim's answer.
     pub(super) fn run(mut self, entries: &[Vec<u8>], most_bytes: u64) -> Result<Claimed, StoreError> {
         for entry in entries {
             // Without `self.bytes > 0`, a claim with a limit of 0 bytes would never take a timer.

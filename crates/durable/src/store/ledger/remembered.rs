@@ -51,8 +51,8 @@ impl Remembered {
     }
 
     /// Forgets the id of a timer that an import stores again after its end. When the timer ends again, the store adds
-    /// new entries for the id. If the old entry were still in the table `Forget`, which tells the store when to forget the id, the
-    /// store would forget the id too early.
+    /// new entries for the id. If the old entry were still in the table `Forget`, which tells the store when to forget
+    /// the id, the store would forget the id too early.
     pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);
         if let Some(until) = tables.remove(Table::Recent, &id)? {

@@ -28,15 +28,17 @@
 //!
 //! - A limiter of a host belongs to one namespace, so it ignores the host's answers to other namespaces. The namespaces
 //!   share the permits of the host: a single namespace may have the host's limit, and several namespaces together may
-//!   have a third more.
+//!   have a third more. Once these are taken, each namespace without a permit at the host may still have one.
 //! - A host that answers within 100 ms *grows*: each such answer adds a permit if all permits are taken, up to a limit.
 //!   A slower answer removes half of the added permits, and a missing answer removes all of them.
 //! - A host is *quick* if it answered its last delivery within two seconds, and no later delivery has waited longer. If
 //!   a namespace has not called the host yet, the last answer to another namespace decides. Slow and unknown hosts
-//!   share three quarters of the permits, and each of them may have a quarter of a host's permits. So a quarter of the
-//!   permits always remains for quick hosts, even if all other hosts hang.
-//! - A namespace may have only a part ([`free_for`](crate::share::free_for)) of all permits, and only a part of the
-//!   permits for hosts that are not quick. Namespaces that always want more permits come to have equally many. The
+//!   share three quarters of the permits, and each of them may have a quarter of a host's permits. The rest is for
+//!   quick hosts. First permits of further namespaces at hosts that are not quick take at most a part of the rest, so
+//!   more than an eighth of all permits always remains for quick hosts, even if all other hosts hang.
+//! - A namespace may have only a part ([`share`](crate::share)) of all permits, and only a part of the permits for
+//!   hosts that are not quick. Namespaces that always want more permits come to have equally many. A namespace without
+//!   a permit gets a first one from the reserve, although others have taken all permits and do not give them back. The
 //!   backlog of a namespace is parked under the namespace's own reason, so no other namespace waits behind that
 //!   backlog.
 
@@ -77,7 +79,8 @@ const LOOKS: usize = 4;
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
     /// The number of permits that the limiter has. For [`Reason::Share`], the limiters of all namespaces together have
-    /// only this number of permits. The same holds for [`Reason::Slow`].
+    /// only this number of permits, and the reserve for first permits ([`share`](crate::share)). The same holds for
+    /// [`Reason::Slow`].
     pub(crate) limit: usize,
 }
 
@@ -366,6 +369,21 @@ impl Permits {
         match wait.await_news().await {
             true => Ok(Permit::new(self, wait.defuse())),
             false => Err(limiter),
+        }
+    }
+
+    /// Returns the limiters of the namespaces that limit their concurrent deliveries.
+    pub(crate) fn concurrency_limiters(&self) -> Vec<Reason> {
+        let state = self.lock();
+        state.limiters.keys().filter(|reason| matches!(reason, Reason::Concurrency(_))).cloned().collect()
+    }
+
+    /// Changes the limit of a limiter. Deliveries that wait for its permits get those that the new limit adds.
+    pub(crate) fn set_limit(&self, reason: &Reason, limit: usize) {
+        let mut state = self.lock();
+        if let Some(limiter) = state.limiters.get_mut(reason) {
+            limiter.limit = limit;
+            state.pump(reason, Instant::now());
         }
     }
 

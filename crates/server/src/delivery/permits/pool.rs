@@ -59,16 +59,22 @@ impl PoolName {
 }
 
 impl Pool {
-    /// Returns how many further permits of this pool a namespace may take if it already has `has`.
+    /// Returns how many further permits of this pool a namespace may take if it already has `has`, by the rules of
+    /// [`share`](crate::share).
     pub(super) fn free_for(&self, name: &PoolName, has: usize) -> usize {
-        let all = match name {
-            PoolName::All | PoolName::Slow => self.limit,
-            // A single namespace gets three quarters of the pool, so the pool is a third larger than the limit of one
-            // namespace.
-            PoolName::Host(_) => (self.limit + self.grown).saturating_mul(4).div_ceil(3),
-        };
-        // More deliveries may run than the pool has permits, because a slow answer removes permits that are in use.
-        free_for(has, all.saturating_sub(self.running))
+        // More deliveries may run than a pool has permits: a namespace without a permit may always take one, and a slow
+        // answer removes permits that are in use.
+        match name {
+            PoolName::All | PoolName::Slow => free_for(has, self.limit, self.running),
+            PoolName::Host(_) => {
+                // A single namespace gets three quarters of the pool, so the pool is a third larger than the limit of
+                // one namespace.
+                let all = (self.limit + self.grown).saturating_mul(4).div_ceil(3);
+                // A reserve of a part of such a small pool would be empty after a few namespaces. The permits of the
+                // service limit the number of these first permits.
+                free_for(has, all, self.running).max(usize::from(has == 0))
+            }
+        }
     }
 
     /// Adds a permit for a host after a prompt answer, or removes added permits after a slower answer. `was_full` says

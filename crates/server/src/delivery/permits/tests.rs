@@ -57,6 +57,32 @@ async fn a_delivery_that_waits_too_long_is_parked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_greater_limit_lets_the_waiting_deliveries_begin() {
+    let permits = permits();
+    let ns = Reason::Concurrency("n".into());
+    let _first = enter(&permits, &[(&ns, 1)]).await.unwrap();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let (permits, ns) = (Arc::clone(&permits), ns.clone());
+            tokio::spawn(async move { enter(&permits, &[(&ns, 1)]).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    assert_eq!(permits.lock().waiters.len(), 3);
+    assert_eq!(permits.concurrency_limiters(), core::slice::from_ref(&ns));
+    let begun = Instant::now();
+    permits.set_limit(&ns, 3);
+    tokio::task::yield_now().await;
+    assert_eq!(permits.lock().waiters.len(), 1);
+    assert_eq!(permits.lock().limiters[&ns].running, 3);
+    permits.set_limit(&ns, 4);
+    for waiting in waiting {
+        drop(waiting.await.unwrap().unwrap());
+    }
+    assert!(begun.elapsed() < LONGEST_WAIT);
+}
+
+#[tokio::test(start_paused = true)]
 async fn few_wait_and_the_rest_is_parked_at_once() {
     let permits = permits();
     let a = host("a");
@@ -215,6 +241,40 @@ async fn namespaces_leave_places_to_others_and_share_when_they_press() {
     }
     assert!(held.len().abs_diff(others.len()) <= 6, "{} and {}", held.len(), others.len());
     assert!(held.len() + others.len() >= 52, "{} and {}", held.len(), others.len());
+}
+
+/// Namespaces press one after the other, and none gives a permit back. Each further namespace has a permit all the
+/// same, and gets it again as often as it gives it back.
+#[tokio::test(start_paused = true)]
+async fn namespaces_that_give_nothing_back_leave_a_first_permit_to_others() {
+    for is_one_host in [true, false] {
+        for is_quick in [true, false] {
+            let permits = permits();
+            let mut held = Vec::new();
+            for namespace in 0..8 {
+                let namespace = namespace.to_string();
+                for number in 0..64 {
+                    let name = if is_one_host { "a".to_owned() } else { format!("{namespace}-{number}") };
+                    let to = Reason::host(&namespace, &name);
+                    if is_quick && !permits.lock().limiters.contains_key(&to) {
+                        answer(&permits, &to).await;
+                    }
+                    let (taken, _) = press(&permits, &namespace, &to, 64).await;
+                    assert!(number > 0 || !taken.is_empty(), "{namespace}, {is_one_host}, {is_quick}");
+                    held.extend(taken);
+                }
+            }
+            for name in ["a", "new"] {
+                let to = Reason::host("good", name);
+                for _ in 0..3 {
+                    drop(call(&permits, "good", &to, 64).await.unwrap());
+                }
+            }
+            let all = permits.lock().pools[&PoolName::All].running;
+            assert_eq!(all, held.len());
+            assert!(all <= 64 + 8, "{all}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,8 +13,9 @@ use tourbillon_durable::Verdict;
 /// A receiver's request about its open claim, for the timer's handler.
 #[derive(Debug)]
 pub(crate) enum ClaimRequest {
-    /// The receiver is about to get the claim of a timer that is delivered at most once. The handler first has the timer
-    /// removed from the store, and then answers on this channel. Without an answer, the receiver does not get the claim.
+    /// The receiver is about to get the claim of a timer that is delivered at most once. The handler first has the
+    /// timer removed from the store, and then answers on this channel. Without an answer, the receiver does not get
+    /// the claim.
     Remove(oneshot::Sender<()>),
     /// The receiver gets the claim now, so the claim's time begins. Only [`Remove`](Self::Remove) comes before this
     /// request.

@@ -147,7 +147,7 @@ async fn fetched_timers_go_out_in_the_order_of_their_due_moments_in_whichever_or
             tokio::spawn(async move {
                 let mut arrival = at.arrive(&reason, "a", UtcMillis::from_millis(due as u64));
                 assert!(arrival.is_awaited().await, "the timer {due} was parked");
-                let _open = arrival.hand_over(&claim(due)).unwrap();
+                let _open = arrival.hand_over(&claim(due), false).unwrap();
                 tokio::time::sleep(Duration::from_secs(60)).await;
             });
             tokio::task::yield_now().await;

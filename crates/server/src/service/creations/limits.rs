@@ -99,7 +99,9 @@ impl CreationLimits {
         }
         match callback.literal().map(|address| self.settings.caller.guard.check(address)) {
             None | Some(Ok(())) => Ok(()),
-            Some(Err(reason)) => refused(blocked::words(reason, &sent.url)),
+            Some(Err(reason)) => {
+                refused(blocked::words(reason, &sent.url, self.settings.caller.guard.allow_private))
+            }
         }
     }
 

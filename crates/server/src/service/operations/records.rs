@@ -47,8 +47,9 @@ use std::time::Instant;
 use tourbillon_api::{Operation, OperationState, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
 
-/// The greatest number of operations that run in this process at the same time. A single namespace may run at most
-/// three quarters of this number, and fewer while operations of other namespaces run: see [`free_for`].
+/// The greatest number of operations that run in this process at the same time, without the reserve for namespaces that
+/// run none. A single namespace may run at most three quarters of this number, and fewer while operations of other
+/// namespaces run: see [`free_for`].
 const MOST_RUNNING: usize = 16;
 /// The greatest number of ended operations that this process remembers.
 const MOST_ENDED: usize = 1_000;
@@ -366,7 +367,7 @@ impl OperationRecords {
         Self::forget(&mut records);
         let running = records.values().filter(|record| !record.is_settled());
         let here = running.clone().filter(|record| record.namespace == unfinished.namespace).count();
-        if free_for(here, MOST_RUNNING.saturating_sub(running.count())) == 0 {
+        if free_for(here, MOST_RUNNING, running.count()) == 0 {
             let detail =
                 format!("at most {MOST_RUNNING} operations run at a time, and a namespace has its share");
             return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));

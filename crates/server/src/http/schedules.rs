@@ -154,8 +154,8 @@ pub(super) async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> An
 /// Resumes a schedule that is paused or parked.
 ///
 /// A schedule is parked if its plan cannot be followed, for example because the service does not know the time zone.
-/// After a pause, the schedule continues with the first instant from now on. The instants that passed while the
-/// schedule was parked count as missed.
+/// After a pause, the schedule continues with the first instant whose occurrence is not due yet. The instants that
+/// passed while the schedule was parked count as missed.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/resume", tag = "schedules",
     responses(

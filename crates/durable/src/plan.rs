@@ -310,16 +310,29 @@ impl Instants {
     pub(crate) fn next_after(&self, instant: UtcMillis) -> Option<UtcMillis> {
         let next = match self {
             Self::Every(millis) => instant + Duration::from_millis(*millis),
-            Self::Calendar(calendar) => {
-                let after =
-                    jiff::Timestamp::from_millisecond(i64::try_from(instant.as_millis()).ok()?).ok()?;
-                let next = calendar.next_after(after)?.as_nanosecond().div_euclid(1_000_000);
-                UtcMillis::from_millis(u64::try_from(next).ok()?)
-            }
+            Self::Calendar(calendar) => next_of(calendar, i64::try_from(instant.as_millis()).ok()?)?,
         };
         // A sum that is too great becomes `UtcMillis::MAX`, which is not an instant of the plan.
         (next > instant && next < UtcMillis::MAX).then_some(next)
     }
+
+    /// Returns the first instant of a calendar that is not before `moment`. A fixed period counts from `moment`, which
+    /// is then the result.
+    pub(crate) fn first_from(&self, moment: UtcMillis) -> Option<UtcMillis> {
+        let first = match self {
+            Self::Every(_) => moment,
+            // The first moment of all has no moment before it, but the calendar's clock has.
+            Self::Calendar(calendar) => next_of(calendar, i64::try_from(moment.as_millis()).ok()? - 1)?,
+        };
+        (first >= moment && first < UtcMillis::MAX).then_some(first)
+    }
+}
+
+/// Returns the first instant of a calendar after a moment, which is given in milliseconds since 1970.
+fn next_of(calendar: &Calendar, millis: i64) -> Option<UtcMillis> {
+    let after = jiff::Timestamp::from_millisecond(millis).ok()?;
+    let next = calendar.next_after(after)?.as_nanosecond().div_euclid(1_000_000);
+    Some(UtcMillis::from_millis(u64::try_from(next).ok()?))
 }
 
 /// The next occurrence of a series, and the number of instants before it that get no occurrence, because they have

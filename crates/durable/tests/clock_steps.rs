@@ -11,7 +11,7 @@ use tourbillon_durable::schedule::{
 };
 use tourbillon_durable::store::{Filter, MemoryStore, RedbStore, TimerStore};
 use tourbillon_durable::timer::Payload;
-use tourbillon_durable::{Changed, Durable, Incident, Spec, UtcMillis};
+use tourbillon_durable::{Changed, Durable, Incident, Spec, UtcMillis, Verdict};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The moment 2026-03-28T12:00:00Z, in milliseconds since the start of 1970.
@@ -73,6 +73,10 @@ struct World {
     /// The lengths of the clock steps that the runtime reported, in seconds.
     steps: Arc<Mutex<Vec<i64>>>,
     followed: Arc<Mutex<Vec<UtcMillis>>>,
+    /// The number of events that tell of an occurrence.
+    fired: Arc<AtomicU64>,
+    /// The verdict that the handler returns. `None` for success.
+    verdict: Arc<Mutex<Option<Verdict>>>,
     durable: Option<Durable>,
 }
 
@@ -93,20 +97,23 @@ impl World {
 
     fn on(store: Arc<dyn TimerStore>, clock: Steps) -> Self {
         let followed = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&followed);
-        let schedules = Schedules::observed(Arc::clone(&store), move |_, event| {
-            if let ScheduleEvent::Followed { to, .. } = event {
-                kept.lock().unwrap().push(*to);
-            }
+        let fired = Arc::new(AtomicU64::new(0));
+        let (kept, count) = (Arc::clone(&followed), Arc::clone(&fired));
+        let schedules = Schedules::observed(Arc::clone(&store), move |_, event| match event {
+            ScheduleEvent::Followed { to, .. } => kept.lock().unwrap().push(*to),
+            ScheduleEvent::Fired { .. } => drop(count.fetch_add(1, SeqCst)),
+            _ => {}
         });
-        let (seen, steps) = (Arc::default(), Arc::default());
-        let mut world = Self { clock, store, schedules, seen, steps, followed, durable: None };
+        let (seen, steps, verdict) = (Arc::default(), Arc::default(), Arc::default());
+        let mut world =
+            Self { clock, store, schedules, seen, steps, followed, fired, verdict, durable: None };
         world.start();
         world
     }
 
     fn start(&mut self) {
         let (seen, steps) = (Arc::clone(&self.seen), Arc::clone(&self.steps));
+        let answer = Arc::clone(&self.verdict);
         let builder = Durable::builder_on(Arc::clone(&self.store))
             .clock(self.clock.passed.clone())
             .catch_up_rate(None)
@@ -117,7 +124,8 @@ impl World {
             })
             .bytes_handler("mail", move |_, delivery| {
                 seen.lock().unwrap().push(seconds(noon(), delivery.scheduled));
-                async {}
+                let verdict = answer.lock().unwrap().clone().unwrap_or(Verdict::Done);
+                async move { verdict }
             });
         self.durable = Some(self.schedules.add_to(builder).start().unwrap());
         self.settle();
@@ -240,6 +248,70 @@ fn an_instant_that_had_its_occurrence_while_the_clock_was_ahead_gets_no_second_o
     let mut seen = world.seen();
     seen.sort_unstable();
     assert_eq!(seen, minutes(1..=66));
+    let progress = world.schedules.get(&at()).unwrap().progress;
+    assert_eq!((progress.fired, world.fired.load(SeqCst), progress.ahead), (66, 66, None));
+}
+
+/// The occurrence of minute 1 waits for a retry, which fails and is put off while the clock is ahead. In the second
+/// case, an occurrence that was made while the clock was ahead is parked.
+#[test]
+fn an_occurrence_that_was_put_off_while_the_clock_was_ahead_does_not_silence_its_schedule() {
+    let retry = Verdict::Retry { error: "no".into(), after: None };
+    for overlap in [Overlap::Skip, Overlap::QueueOne, Overlap::Allow] {
+        for missed in [Missed::Skip, Missed::Once, Missed::All] {
+            for verdict in [retry.clone(), Verdict::Park("closed".into())] {
+                // With this rule, true instants are fired and parked while the clock is ahead.
+                if verdict != retry && missed == Missed::All && overlap != Overlap::Allow {
+                    continue;
+                }
+                let world = World::new();
+                world.put(Schedule {
+                    missed,
+                    overlap,
+                    ..Schedule::new(Plan::Every(HOUR.as_millis() as u64))
+                });
+                if verdict == retry {
+                    *world.verdict.lock().unwrap() = Some(verdict.clone());
+                    world.pass(HOUR);
+                }
+                *world.verdict.lock().unwrap() = Some(verdict.clone());
+                world.be_ahead(HOUR * 24 * 40);
+                *world.verdict.lock().unwrap() = None;
+                for _ in 0..3 * 60 {
+                    world.pass(Duration::from_secs(60));
+                }
+                let seen = world.seen();
+                let last = if verdict == retry { 4 } else { 3 };
+                assert!(
+                    (2..=last).all(|hour| seen.contains(&(hour * 3_600))),
+                    "{overlap:?} {missed:?} {seen:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A schedule that looks for the end of its last occurrence looks again soon after a step back.
+#[test]
+fn a_look_that_was_put_off_while_the_clock_was_ahead_comes_back() {
+    let world = World::new();
+    let day = HOUR * 24;
+    let tenth = Plan::Every(10 * day.as_millis() as u64);
+    world.put(Schedule { overlap: Overlap::QueueOne, ..Schedule::new(tenth) });
+    *world.verdict.lock().unwrap() = Some(Verdict::Snooze(noon() + day * 28));
+    world.pass(day * 10);
+    world.pass(day * 10);
+    world.pass(day);
+    assert_eq!(world.seen().len(), 1);
+    world.be_ahead(day * 5);
+    *world.verdict.lock().unwrap() = None;
+    let first = world.schedules.get(&at()).unwrap().progress.last_occurrence;
+    let timers = world.durable.as_ref().unwrap().handle();
+    if let Some(first) = first {
+        drop(pollster::block_on(timers.cancel(first)).unwrap());
+    }
+    world.pass(Duration::from_secs(60));
+    assert!(world.seen().contains(&(20 * 86_400)), "{:?}", world.seen());
 }
 
 /// Tests a clock that steps over ten years, with 120 monthly instants. A unit test checks the limit for the number of

@@ -60,7 +60,8 @@ pub enum Guarantee {
 pub enum Missed {
     /// The missed instants are left out.
     Skip,
-    /// The last missed instant gets an occurrence, unless a later instant is on time.
+    /// The last missed instant gets an occurrence, and is not skipped as an overlap. It gets none if a later instant is
+    /// on time and gets its occurrence at once.
     #[default]
     Once,
     /// Each missed instant gets an occurrence, and is not skipped as an overlap. With the overlap `allow`, all these

@@ -148,7 +148,7 @@ pub(crate) struct Put {
 enum Missed {
     /// The schedule makes no timers for missed instants
     Skip,
-    /// The schedule makes a timer only for the last missed instant, and none if a later instant is on time
+    /// The schedule makes a timer only for the last missed instant, and none if a later instant gets its timer on time
     Once,
     /// The schedule makes a timer for each missed instant, one after another unless overlaps are allowed
     All,

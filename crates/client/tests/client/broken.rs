@@ -2,7 +2,7 @@
 
 use crate::rig::{Manner, Script, answer, json};
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tourbillon_client::api::{Callback, NewTimer, PlaceOutcome, ProblemKind};
 use tourbillon_client::{BuildError, Client, Error};
 
@@ -180,9 +180,10 @@ async fn silence_is_a_timeout_and_for_a_change_an_unknown_outcome() {
 
 #[tokio::test]
 async fn a_request_that_was_not_sent_has_changed_nothing() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // The socket keeps its port from others, and does not listen.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
     let client = Client::builder(format!("http://{address}")).repeats(1).build().unwrap();
     for error in [read(&client).await, cancel(&client).await, place(&client).await] {
         let error = error.unwrap_err();

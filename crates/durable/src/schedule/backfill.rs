@@ -8,6 +8,7 @@ use super::words::{BackfillStep, ScheduleEvent, ScheduleFault};
 use crate::id::TimerId;
 use crate::store::{Durability, IfPresent, Op, Outcome};
 use crate::timer::Timer;
+use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
 impl Schedules {
@@ -90,7 +91,7 @@ impl Schedules {
         is_stored
     }
 
-    /// Counts the instants of a schedule that are later than `after`, and not later than `until`. Stops counting at
+    /// Counts the instants of a schedule that are not before `from`, and not later than `until`. Stops counting at
     /// `limit`.
     ///
     /// # Errors
@@ -120,16 +121,16 @@ impl Schedules {
     pub fn count(
         &self,
         at: &ScheduleKey,
-        after: UtcMillis,
+        from: UtcMillis,
         until: UtcMillis,
         limit: usize,
     ) -> Result<usize, ScheduleFault> {
         let (_, stored) = self.0.load(at)?;
-        Ok(stored.progress.instants(&stored.schedule, after, until, limit)?.len())
+        Ok(stored.progress.instants(&stored.schedule, from, until, limit)?.len())
     }
 
-    /// Makes occurrences for instants of a schedule: for the first `limit` instants that are later than `after`, and
-    /// not later than `until`. Future instants are left out. The occurrences are due at once. The id of an occurrence
+    /// Makes occurrences for instants of a schedule: for the first `limit` instants that are not before `from`, and not
+    /// later than `until`. Future instants are left out. The occurrences are due at once. The id of an occurrence
     /// is computed from its instant, and the store remembers this id for an hour after the occurrence has ended. Until
     /// then, a repeated call makes no second occurrence for the instant.
     ///
@@ -156,21 +157,22 @@ impl Schedules {
     /// # schedules.put(&at, daily, report())?;
     /// let from = UtcMillis::from_millis(1_577_836_800_000);
     /// let step = schedules.backfill(&at, from, from + Duration::from_secs(3 * 86_400), 100)?;
-    /// assert_eq!((step.stored, step.repeated, step.reached), (3, 0, None));
+    /// assert_eq!((step.stored, step.repeated, step.next), (3, 0, None));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn backfill(
         &self,
         at: &ScheduleKey,
-        after: UtcMillis,
+        from: UtcMillis,
         until: UtcMillis,
         limit: usize,
     ) -> Result<BackfillStep, ScheduleFault> {
         let _lock = self.0.lock(at);
-        let (mut timer, mut stored) = self.0.load_to_change(at)?;
+        let (_, stored) = self.0.load(at)?;
         let now = self.0.store.now();
-        let instants = stored.progress.instants(&stored.schedule, after, until.min(now), limit)?;
-        let reached = instants.last().copied().filter(|_| instants.len() == limit.max(1));
+        let instants = stored.progress.instants(&stored.schedule, from, until.min(now), limit)?;
+        let next = instants.last().filter(|_| instants.len() == limit.max(1));
+        let next = next.map(|last| *last + Duration::from_millis(1));
         if instants.is_empty() {
             return Ok(BackfillStep::default());
         }
@@ -178,7 +180,7 @@ impl Schedules {
             Op::Place(Box::new(stored.occurrence(at, *instant, now)), IfPresent::Reject)
         };
         let outcomes = self.0.apply(instants.iter().map(place).collect(), Durability::PowerLoss)?;
-        let mut step = BackfillStep { reached, ..BackfillStep::default() };
+        let mut step = BackfillStep { next, ..BackfillStep::default() };
         for (outcome, instant) in outcomes.iter().zip(&instants) {
             match outcome {
                 Outcome::Created(id) => {
@@ -188,26 +190,11 @@ impl Schedules {
                 _ => step.repeated += 1,
             }
         }
-        // The occurrences are stored. So the call succeeds even if other processes change the schedule at each attempt.
-        for _ in 0..TURNS {
-            if step.stored == 0 {
-                break;
-            }
-            stored.progress.asked += step.stored;
-            stored.progress.last_fired = Some(now);
-            let mode = IfPresent::ReplaceOnly(timer.id);
-            // A loss of power may take back the counters, but no occurrence.
-            let outcomes = self
-                .0
-                .apply(vec![self.0.op(&stored, at, wake_of(&timer), mode)], Durability::ProcessCrash)?;
-            if has_replaced(&outcomes) {
-                break;
-            }
-            (timer, stored) = match self.0.load_to_change(at) {
-                // The occurrences are stored. The schedule has been removed since then, so its counters need no update.
-                Err(ScheduleFault::NotFound) => break,
-                loaded => loaded?,
-            };
+        if step.stored > 0 {
+            self.0.count(at, |progress| {
+                progress.asked += step.stored;
+                progress.last_fired = Some(now);
+            })?;
         }
         Ok(step)
     }

@@ -45,20 +45,35 @@ impl ScheduleInstants {
 
     /// Returns the schedule's first instant after `moment`, or `None` if there is no further instant.
     pub(super) fn next_after(&self, moment: UtcMillis) -> Option<UtcMillis> {
-        // An instant exactly at the start is permitted, so the search begins a millisecond before the start.
-        let moment = self.start.map_or(moment, |start| moment.max(just_before(start)));
-        let next = match &self.instants {
-            Instants::Every(_) if moment < self.anchor => self.anchor,
+        self.first_from(moment + Duration::from_millis(1))
+    }
+
+    /// Returns the schedule's first instant that is not before `moment`, or `None` if there is no such instant.
+    pub(super) fn first_from(&self, moment: UtcMillis) -> Option<UtcMillis> {
+        let moment = self.start.map_or(moment, |start| moment.max(start));
+        let first = match &self.instants {
+            Instants::Every(_) if moment <= self.anchor => self.anchor,
             Instants::Every(millis) => {
-                let periods = (moment - self.anchor).as_millis() / u128::from(*millis) + 1;
+                let periods = (moment - self.anchor).as_millis().div_ceil(u128::from(*millis));
                 let span = u64::try_from(periods.saturating_mul(u128::from(*millis))).unwrap_or(u64::MAX);
                 self.anchor + Duration::from_millis(span)
             }
-            calendar @ Instants::Calendar(_) => calendar.next_after(moment)?,
+            calendar @ Instants::Calendar(_) => calendar.first_from(moment)?,
         };
+        self.has(first).then_some(first)
+    }
+
+    /// Returns the earlier one of a moment and the end of the schedule.
+    pub(super) fn no_later_than_end(&self, moment: UtcMillis) -> UtcMillis {
+        self.end.map_or(moment, |end| moment.min(end))
+    }
+
+    /// Returns whether an instant of the plan is one of the schedule.
+    fn has(&self, instant: UtcMillis) -> bool {
+        let is_before_start = self.start.is_some_and(|start| instant < start);
+        let is_after_end = self.end.is_some_and(|end| instant > end);
         // Sums of moments stop at `MAX`, so `MAX` is not an instant. Otherwise it would follow itself without end.
-        let is_within = next < UtcMillis::MAX && self.end.is_none_or(|end| next <= end);
-        is_within.then_some(next)
+        instant < UtcMillis::MAX && !is_before_start && !is_after_end
     }
 
     /// Counts the schedule's instants from `first` (included) to `moment` (excluded), up to [`MOST_COUNTED`]. `first`
@@ -81,7 +96,7 @@ impl ScheduleInstants {
                 // The remaining instants are not counted, but the last one may still get an occurrence
                 // (`Missed::Once`).
                 last = self.last_before(instant, moment);
-                next = self.next_after(just_before(moment));
+                next = self.first_from(moment);
                 break;
             }
             (count, last, next) = (count + 1, Some(instant), self.next_after(instant));
@@ -110,7 +125,7 @@ impl ScheduleInstants {
         }
         let back = |seconds: u64| UtcMillis::from_millis(moment.as_millis().saturating_sub(seconds * 1_000));
         let is_too_early = |from: UtcMillis| {
-            let all = core::iter::successors(self.next_after(just_before(from)), |at| self.next_after(*at));
+            let all = core::iter::successors(self.first_from(from), |at| self.next_after(*at));
             all.take_while(|instant| *instant < moment)
                 .nth(usize::try_from(most).unwrap_or(usize::MAX))
                 .is_some()
@@ -167,10 +182,7 @@ impl ScheduleInstants {
         let Some(after) = timestamp(moment) else { return Vec::new() };
         let occurrences = calendar.preview(after, count).into_iter();
         let shown = occurrences.map(|one| shown_occurrence(&one));
-        let is_within = |one: &Occurrence| match (one.instant, self.end) {
-            (Some(instant), Some(end)) => instant <= end,
-            _ => true,
-        };
+        let is_within = |one: &Occurrence| one.instant.is_none_or(|instant| self.has(instant));
         let mut shown: Vec<_> = shown.take_while(is_within).collect();
         if self.end.is_some() {
             // A local time that a clock change skips has no instant to compare with the end. If no later instant is
@@ -184,7 +196,7 @@ impl ScheduleInstants {
 }
 
 /// Returns the moment a millisecond before `moment`.
-pub(super) fn just_before(moment: UtcMillis) -> UtcMillis {
+fn just_before(moment: UtcMillis) -> UtcMillis {
     UtcMillis::from_millis(moment.as_millis().saturating_sub(1))
 }
 
@@ -240,8 +252,8 @@ impl Schedule {
 }
 
 impl Progress {
-    /// Returns the instants for which a backfill makes occurrences: the first `limit` instants that are later than
-    /// `after`, and not later than `until`.
+    /// Returns the instants for which a backfill makes occurrences: the first `limit` instants that are not before
+    /// `from`, and not later than `until`.
     ///
     /// # Errors
     ///
@@ -249,7 +261,7 @@ impl Progress {
     pub fn instants(
         &self,
         schedule: &Schedule,
-        after: UtcMillis,
+        from: UtcMillis,
         until: UtcMillis,
         limit: usize,
     ) -> Result<Vec<UtcMillis>, PlanError> {
@@ -261,7 +273,7 @@ impl Progress {
             _ => 0,
         };
         let moments = ScheduleInstants::new(schedule, UtcMillis::from_millis(anchor))?;
-        let first = moments.next_after(after);
+        let first = moments.first_from(from);
         let all = core::iter::successors(first, |at| moments.next_after(*at));
         Ok(all.take_while(|instant| *instant <= until).take(limit).collect())
     }

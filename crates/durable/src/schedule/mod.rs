@@ -20,6 +20,9 @@ mod backfill;
 mod decide;
 mod instants;
 mod key;
+#[cfg(test)]
+mod model;
+mod progress;
 mod runner;
 mod schedules;
 mod store;
@@ -102,7 +105,7 @@ impl Schedule {
     }
 }
 
-/// Missed instants of a schedule that wait for their occurrences.
+/// A span of missed instants that wait for their occurrences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatchUp {
     /// The first of these instants.
@@ -111,11 +114,21 @@ pub struct CatchUp {
     pub last: UtcMillis,
 }
 
+/// A change of the jitter by which instants come sooner than before. These instants are on time if they get their
+/// decision within the grace after the change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sooner {
+    /// The last moment whose instant had come before the change.
+    pub after: UtcMillis,
+    /// The moment of the change.
+    pub at: UtcMillis,
+}
+
 impl Progress {
     /// Returns whether an instant that has come still waits for its occurrence.
     #[must_use]
     pub fn has_waiting(&self) -> bool {
-        self.queued.is_some() || self.catch_up.is_some()
+        self.queued.is_some() || !self.catch_up.is_empty()
     }
 }
 
@@ -126,6 +139,10 @@ pub struct Progress {
     pub id: TimerId,
     /// The moment at which the schedule was created.
     pub created: UtcMillis,
+    /// No instant up to this moment comes any more. This is the moment of the creation, of the last resume, or of the
+    /// last change of the plan, minus the jitter.
+    #[serde(default)]
+    pub settled: UtcMillis,
     /// The next instant about which no decision was made. `None` if there is no further instant.
     pub next: Option<UtcMillis>,
     /// The last instant about which a decision was made. The instant got its occurrence, or was skipped, missed or
@@ -141,9 +158,16 @@ pub struct Progress {
     /// The instant that waits until the last occurrence ends ([`Overlap::QueueOne`]). `None` if no instant waits.
     #[serde(default)]
     pub queued: Option<UtcMillis>,
-    /// The missed instants that wait for their occurrences ([`Missed::All`]). `None` if no missed instant waits.
+    /// The missed instants that wait for their occurrences ([`Missed::All`] and [`Missed::Once`]), in order.
     #[serde(default)]
-    pub catch_up: Option<CatchUp>,
+    pub catch_up: Vec<CatchUp>,
+    /// The last change of the jitter by which instants have come that have no decision yet. `None` if there is none.
+    #[serde(default)]
+    pub sooner: Option<Sooner>,
+    /// The last instant about which a decision was made while the store's clock was ahead of the true time. Instants up
+    /// to it may have had their occurrences. `None` if the present time is later.
+    #[serde(default)]
+    pub ahead: Option<UtcMillis>,
     /// The number of instants that got their occurrences.
     #[serde(default)]
     pub fired: u64,

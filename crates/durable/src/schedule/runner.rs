@@ -13,7 +13,7 @@ use crate::handler::Verdict;
 use crate::id::TimerId;
 use crate::policy::Guarantee;
 use crate::state::State;
-use crate::store::{Durability, IfPresent, Op, StoreError};
+use crate::store::{Durability, IfPresent, Op, Outcome, StoreError};
 use crate::timer::Timer;
 use core::cell::Cell;
 use std::sync::Arc;
@@ -57,22 +57,30 @@ impl ScheduleRunner {
     }
 
     /// Recomputes the next instant of a schedule, if this instant was computed while the store's clock was ahead of the
-    /// true time. Returns true if the schedule has changed.
+    /// true time. Also brings back a decision that was put off then. Returns true if the schedule has changed.
     fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
-        let is_ahead = |stored: &Stored, now| match stored.progress {
-            // When such a schedule is resumed, its next instant is recomputed.
-            Progress { paused: true, .. } | Progress { fault: Some(_), .. } => Ok(None),
-            _ => stored.progress.followed(&stored.schedule, now),
+        let is_ahead = |timer: &Timer, stored: &Stored, now| -> Result<_, ScheduleFault> {
+            match stored.progress {
+                // When such a schedule is resumed, its next instant is recomputed.
+                Progress { paused: true, .. } | Progress { fault: Some(_), .. } => Ok(None),
+                _ => {
+                    let offset = at.jitter(stored.schedule.jitter);
+                    let followed = stored.progress.followed(&stored.schedule, offset, now)?;
+                    let is_put_off = followed.is_none() && stored.is_put_off(at, timer, now);
+                    Ok(if is_put_off { Some(stored.progress.clone().without_future(now)) } else { followed })
+                }
+            }
         };
-        let (_, stored) = self.0.load(at)?;
-        if is_ahead(&stored, self.0.store.now())?.is_none() {
+        let (timer, stored) = self.0.load(at)?;
+        if is_ahead(&timer, &stored, self.0.store.now())?.is_none() {
             return Ok(false);
         }
         let from = Cell::new(None);
         let changed = self.0.replace(at, |now| {
             let (timer, stored) = self.0.load_to_change(at)?;
             from.set(stored.progress.next);
-            let progress = is_ahead(&stored, now)?.ok_or(ScheduleFault::NotFound)?;
+            let mut progress = is_ahead(&timer, &stored, now)?.ok_or(ScheduleFault::NotFound)?;
+            self.0.forget_put_off(at, &timer, &stored, &mut progress, now)?;
             Ok((Stored { progress, ..stored }, IfPresent::ReplaceOnly(timer.id)))
         });
         let view = match changed {
@@ -81,7 +89,7 @@ impl ScheduleRunner {
             // The change corrects only the next instant, so it need not wait for a decision of another process.
             changed => changed?.0,
         };
-        if let Some(to) = view.progress.next {
+        if let Some(to) = view.progress.next.filter(|to| from.get() != Some(*to)) {
             self.0.tell(at, &ScheduleEvent::Followed { from: from.get(), to });
         }
         Ok(true)
@@ -160,23 +168,31 @@ impl ScheduleRunner {
             // These occurrences are stored after the new state, so a change of the new state must wait for them.
             formers.push(timer.id);
         }
+        let ahead = stored.progress.ahead;
         let stored = Stored { progress: decision.progress, formers, ..stored };
         let keep = self.0.op(&stored, at, decision.wake, mode);
         // After this call, the delivered timer is withdrawn: this process has replaced it, or another process has
         // replaced or cancelled it. So the verdict `Done` does not end the schedule.
-        if !self.follow(occurrences, keep, durability, guarantee)? {
+        let Some(outcomes) = self.follow(occurrences, keep, durability, guarantee)? else {
             return Ok(Verdict::Done);
-        }
-        for instant in decision.fire {
+        };
+        let mut repeated = 0;
+        for (instant, outcome) in decision.fire.into_iter().zip(outcomes) {
             let id = TimerId::of_occurrence(stored.progress.id, instant);
-            self.0.tell(at, &ScheduleEvent::Fired { id, instant });
+            let is_new = matches!(outcome, Outcome::Created(_));
+            // An instant of the time in which the clock was ahead was counted then. Any other occurrence that the store
+            // knows is of an attempt of this decision, which has counted nothing.
+            if !is_new && ahead.is_some_and(|ahead| instant <= ahead) {
+                repeated += 1;
+            } else {
+                self.0.tell(at, &ScheduleEvent::Fired { id, instant });
+            }
         }
-        if decision.missed > 0 {
-            self.0.tell(at, &ScheduleEvent::Missed(decision.missed));
+        if repeated > 0 {
+            // The decision is stored, so an error must not let it be repeated. The counter is then too great.
+            drop(self.0.count(at, |progress| progress.fired = progress.fired.saturating_sub(repeated)));
         }
-        if decision.skipped > 0 {
-            self.0.tell(at, &ScheduleEvent::Skipped(decision.skipped));
-        }
+        self.0.tell_left_out(at, (decision.missed, decision.skipped));
         if decision.wake.is_none() {
             self.0.tell(at, &ScheduleEvent::Ended);
         }
@@ -184,19 +200,21 @@ impl ScheduleRunner {
     }
 
     /// Returns true if the schedule's last occurrence has not ended. Three kinds of occurrences count as ended: a dead
-    /// occurrence, a pending occurrence that was made while the store's clock was ahead of the true time, and a
+    /// occurrence, a waiting occurrence that was made while the store's clock was ahead of the true time, and a
     /// delivered occurrence at most once, because the store removes it when its delivery begins.
     fn is_under_way(&self, stored: &Stored, now: UtcMillis) -> Result<bool, StoreError> {
         let Some(id) = stored.progress.last_occurrence else { return Ok(false) };
         let last = block_on(self.0.store.get(id.into()))?;
-        // A pending occurrence whose moment is still in the future was made while the clock was ahead. It stays pending
-        // until its moment.
-        let is_ahead = |last: &Timer| last.state == State::Pending && last.scheduled > now + SLACK;
+        // An occurrence whose moment is still in the future was made while the clock was ahead. It may stay pending or
+        // parked until its moment.
+        let is_ahead = |last: &Timer| {
+            matches!(last.state, State::Pending | State::Parked(_)) && last.scheduled > now + SLACK
+        };
         Ok(last.is_some_and(|last| !matches!(last.state, State::Dead(_)) && !is_ahead(&last)))
     }
 
-    /// Stores the occurrences of a decision and the schedule's new state. Returns false if the new state was not
-    /// stored, because another process has changed the schedule.
+    /// Stores the occurrences of a decision and the schedule's new state. Returns the outcomes of the occurrences, or
+    /// `None` if the new state was not stored, because another process has changed the schedule.
     ///
     /// A store without transactions makes two changes, and a process may end between them. Occurrences that are
     /// delivered at least once are stored before the new state. A repeated decision then finds them by their ids.
@@ -207,24 +225,24 @@ impl ScheduleRunner {
         keep: Op,
         durability: Durability,
         guarantee: Guarantee,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<Vec<Outcome>>, StoreError> {
         if occurrences.is_empty() || self.0.store.is_transactional() {
-            // The outcomes of the occurrences do not matter. If the store already knows the id of an occurrence, the
-            // instant has had its occurrence.
+            // If the store already knows the id of an occurrence, the instant has had its occurrence.
             let ops = occurrences.into_iter().chain([keep]).collect();
-            return Ok(has_replaced(&self.0.apply(ops, durability)?));
+            let mut outcomes = self.0.apply(ops, durability)?;
+            let is_kept = has_replaced(&outcomes);
+            drop(outcomes.pop());
+            return Ok(is_kept.then_some(outcomes));
         }
         match guarantee {
             Guarantee::AtLeastOnce => {
-                self.0.apply(occurrences, durability)?;
-                Ok(has_replaced(&self.0.apply(vec![keep], durability)?))
+                let outcomes = self.0.apply(occurrences, durability)?;
+                let is_kept = has_replaced(&self.0.apply(vec![keep], durability)?);
+                Ok(is_kept.then_some(outcomes))
             }
             Guarantee::AtMostOnce => {
                 let is_kept = has_replaced(&self.0.apply(vec![keep], durability)?);
-                if is_kept {
-                    self.0.apply(occurrences, durability)?;
-                }
-                Ok(is_kept)
+                if is_kept { self.0.apply(occurrences, durability).map(Some) } else { Ok(None) }
             }
         }
     }

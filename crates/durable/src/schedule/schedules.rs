@@ -268,11 +268,7 @@ impl Schedules {
         most: u64,
     ) -> Result<(bool, ScheduleView), ScheduleFault> {
         at.is_valid().then_some(()).ok_or(ScheduleFault::Key)?;
-        if let (Some(start), Some(end)) = (schedule.start, schedule.end)
-            && end < start
-        {
-            return Err(ScheduleFault::EndBeforeStart);
-        }
+        schedule.check()?;
         let mut labels = template.labels.clone();
         labels.sort();
         labels.dedup();
@@ -286,13 +282,23 @@ impl Schedules {
         // The lock is held until the schedule is stored, so that no other thread of this process counts in between.
         let room = (most < u64::MAX).then(|| self.0.room.lock().unwrap_or_else(PoisonError::into_inner));
         let is_new = Cell::new(false);
+        // The numbers of instants that the change leaves out as missed and as skipped.
+        let left_out = Cell::new((0, 0));
         let (view, formers) = self.0.replace(at, |now| {
+            left_out.set((0, 0));
             let (mut formers, new) = (Vec::new(), || Progress::new(TimerId::fresh(), &schedule, now));
             let (progress, mode) = match self.0.load_to_change(at) {
                 Ok((_, present)) if is_changed(&present) => return Err(ScheduleFault::Changed),
                 Ok((timer, present)) => {
+                    let before = (&present.schedule, at.jitter(present.schedule.jitter));
+                    let after = (&schedule, at.jitter(schedule.jitter));
+                    let mut progress = present.progress.changed(before, after, now)?;
+                    self.0.forget_put_off(at, &timer, &present, &mut progress, now)?;
+                    left_out.set((
+                        progress.missed - present.progress.missed,
+                        progress.skipped - present.progress.skipped,
+                    ));
                     formers = present.formers;
-                    let progress = present.progress.changed(&present.schedule, &schedule, now)?;
                     (progress, IfPresent::ReplaceOnly(timer.id))
                 }
                 Err(fault) if before.is_some() => return Err(fault),
@@ -316,6 +322,7 @@ impl Schedules {
             Ok((stored, mode))
         })?;
         drop(room);
+        self.0.tell_left_out(at, left_out.get());
         self.0.await_decisions(&formers)?;
         Ok((is_new.get(), view))
     }
@@ -514,7 +521,9 @@ impl Schedules {
     pub fn resume(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
         self.0.change(at, |now| {
             let (timer, stored) = self.0.load_to_change(at)?;
-            let progress = stored.progress.resumed(&stored.schedule, now)?;
+            let offset = at.jitter(stored.schedule.jitter);
+            let mut progress = stored.progress.resumed(&stored.schedule, offset, now)?;
+            self.0.forget_put_off(at, &timer, &stored, &mut progress, now)?;
             Ok((Stored { progress, ..stored }, IfPresent::ReplaceOnly(timer.id)))
         })
     }

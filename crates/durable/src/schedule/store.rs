@@ -28,6 +28,8 @@
 //! deliveries of this process's own runtimes. Such a delivery may still wait for a thread, and would hold up the
 //! handler that makes the change.
 
+use super::Progress;
+use super::decide::SLACK;
 use super::key::{ScheduleKey, namespace_of};
 use super::stored::{Stored, wake_of};
 use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage};
@@ -100,6 +102,16 @@ impl ScheduleStore {
     pub(super) fn tell(&self, at: &ScheduleKey, event: &ScheduleEvent) {
         if let Some(observe) = &self.observe {
             observe(at, event);
+        }
+    }
+
+    /// Tells the observer how many instants were left out as missed and as skipped.
+    pub(super) fn tell_left_out(&self, at: &ScheduleKey, (missed, skipped): (u64, u64)) {
+        if missed > 0 {
+            self.tell(at, &ScheduleEvent::Missed(missed));
+        }
+        if skipped > 0 {
+            self.tell(at, &ScheduleEvent::Skipped(skipped));
         }
     }
 
@@ -275,6 +287,55 @@ impl ScheduleStore {
             return Ok((stored.view(at.clone(), wake, now), formers));
         }
         Err(contended().into())
+    }
+
+    /// Changes the counters of a schedule whose occurrences are stored already. If the schedule has been removed since
+    /// then, nothing is changed. A loss of power may take back the change.
+    pub(super) fn count(
+        &self,
+        at: &ScheduleKey,
+        change: impl Fn(&mut Progress),
+    ) -> Result<(), ScheduleFault> {
+        for _ in 0..TURNS {
+            let (timer, mut stored) = match self.load_to_change(at) {
+                Err(ScheduleFault::NotFound) => return Ok(()),
+                loaded => loaded?,
+            };
+            change(&mut stored.progress);
+            let mode = IfPresent::ReplaceOnly(timer.id);
+            let op = self.op(&stored, at, wake_of(&timer), mode);
+            if has_replaced(&self.apply(vec![op], Durability::ProcessCrash)?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the last occurrence of a schedule if a clock that was ahead has put it off. Otherwise this occurrence
+    /// would hold up the schedule until a moment that the clock reaches only much later. `timer` is the timer of the
+    /// schedule `before` a change, and `progress` the progress after it.
+    ///
+    /// A put-off that the occurrence's backoff does not explain may also be a wish of the handler. Nobody can tell the
+    /// two apart, and a run too many is better than a schedule that stands still for years.
+    pub(super) fn forget_put_off(
+        &self,
+        at: &ScheduleKey,
+        timer: &Timer,
+        before: &Stored,
+        progress: &mut Progress,
+        now: UtcMillis,
+    ) -> Result<(), StoreError> {
+        if progress.ahead == before.progress.ahead && !before.is_put_off(at, timer, now) {
+            return Ok(());
+        }
+        let Some(id) = progress.last_occurrence else { return Ok(()) };
+        if let Some(last) = block_on(self.store.get(id.into()))? {
+            let pause = last.policy.backoff.pause(last.id, last.failures);
+            if last.state == State::Pending && last.due > now + pause + SLACK {
+                progress.last_occurrence = None;
+            }
+        }
+        Ok(())
     }
 
     /// Removes a schedule. Returns its former timers whose deliveries may go on, or `None` if there was no such

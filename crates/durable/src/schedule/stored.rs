@@ -1,5 +1,6 @@
 //! Stores a schedule as the payload of a timer, and makes the timers of its occurrences.
 
+use super::decide::{LOOK, SLACK};
 use super::key::{ScheduleKey, namespace_of};
 use super::words::{ScheduleView, Template};
 use super::{Progress, Schedule};
@@ -84,6 +85,13 @@ impl Stored {
     pub(super) fn wake(&self, at: &ScheduleKey, now: UtcMillis) -> Option<UtcMillis> {
         let next = self.progress.next.map(|next| next + at.jitter(self.schedule.jitter));
         next.into_iter().chain(self.progress.has_waiting().then_some(now)).min()
+    }
+
+    /// Returns whether the next decision of an active schedule was put off while the store's clock was ahead of the
+    /// true time: by a failure, or by a look at the last occurrence. `timer` is the timer that stores the schedule.
+    pub(super) fn is_put_off(&self, at: &ScheduleKey, timer: &Timer, now: UtcMillis) -> bool {
+        let wake = self.wake(at, now).filter(|_| timer.state == State::Pending);
+        wake.is_some_and(|wake| timer.due > wake.max(now) + LOOK.1 + SLACK)
     }
 
     /// Converts the stored schedule to the form that callers get. `wake` is the moment of the next decision, from which

@@ -31,6 +31,10 @@ fn assert_decided(decision: &Decision, fire: &[u64], missed: u64, skipped: u64, 
     assert_eq!(decision.wake, Some(at(wake)));
 }
 
+fn changed(progress: &Progress, before: &Schedule, after: &Schedule, now: u64) -> Progress {
+    progress.changed((before, Duration::ZERO), (after, Duration::ZERO), at(now)).unwrap()
+}
+
 #[test]
 fn an_instant_on_time_gets_its_occurrence_and_an_early_look_changes_nothing() {
     let schedule = each_minute();
@@ -154,8 +158,8 @@ fn instants_that_are_missed_while_the_schedule_catches_up_wait_as_well() {
     let schedule = Schedule { missed: Missed::All, ..each_minute() };
     let first = decide(&schedule, 4 * MINUTE + 30_000, false);
     assert_decided(&first, &[1], 0, 0, 4 * MINUTE + 30_050);
-    let waiting = |next: u64, last: u64| Some(CatchUp { next: at(next * MINUTE), last: at(last * MINUTE) });
-    assert_eq!(first.progress.catch_up, waiting(2, 4));
+    let waiting = |next: u64, last: u64| CatchUp { next: at(next * MINUTE), last: at(last * MINUTE) };
+    assert_eq!(first.progress.catch_up, [waiting(2, 4)]);
     let decide_on = |progress: &Progress, schedule: &Schedule, now, is_under_way| {
         progress.decide(schedule, Duration::ZERO, at(now), is_under_way).unwrap()
     };
@@ -163,26 +167,27 @@ fn instants_that_are_missed_while_the_schedule_catches_up_wait_as_well() {
     assert_eq!((&still.progress, still.wake), (&first.progress, Some(at(4 * MINUTE + 32_000))));
     // Minute 5 comes while an occurrence is under way. Minutes 6 and 7 pass without a process.
     let skips = decide_on(&first.progress, &schedule, 5 * MINUTE, true);
-    assert_eq!((skips.skipped, skips.progress.catch_up), (1, waiting(2, 4)));
+    assert_eq!((skips.skipped, &skips.progress.catch_up[..]), (1, &[waiting(2, 4)][..]));
     let again = decide_on(&skips.progress, &schedule, 7 * MINUTE + 30_000, false);
     assert_decided(&again, &[2], 0, 0, 7 * MINUTE + 30_050);
-    assert_eq!(again.progress.catch_up, waiting(3, 7));
-    // Each rule that is given to the schedule now decides about the five instants that wait.
+    assert_eq!(again.progress.catch_up, [waiting(3, 4), waiting(6, 7)]);
+    // Each rule that is given to the schedule now decides about the four instants that wait.
     for (missed, overlap, fire, left_out) in [
-        (Missed::All, Overlap::Allow, &[3, 4, 5, 6, 7][..], 0),
+        (Missed::All, Overlap::Allow, &[3, 4, 6, 7][..], 0),
         (Missed::All, Overlap::QueueOne, &[3][..], 0),
-        (Missed::Once, Overlap::Skip, &[][..], 5),
-        (Missed::Skip, Overlap::Allow, &[][..], 5),
+        (Missed::Once, Overlap::Skip, &[7][..], 3),
+        (Missed::Skip, Overlap::Allow, &[][..], 4),
     ] {
         let after = Schedule { missed, overlap, ..schedule.clone() };
-        let changed = again.progress.changed(&schedule, &after, at(7 * MINUTE + 40_000)).unwrap();
-        let decision = decide_on(&changed, &after, 7 * MINUTE + 40_000, false);
+        let after_change = changed(&again.progress, &schedule, &after, 7 * MINUTE + 40_000);
+        let decision = decide_on(&after_change, &after, 7 * MINUTE + 40_000, false);
         let fired: Vec<u64> = decision.fire.iter().map(|instant| instant.as_millis() / MINUTE).collect();
         assert_eq!((&fired[..], decision.missed), (fire, left_out), "{missed:?} {overlap:?}");
     }
     let other = Schedule { plan: Plan::Every(MINUTE / 2), ..schedule.clone() };
-    let changed = again.progress.changed(&schedule, &other, at(7 * MINUTE + 40_000)).unwrap();
-    assert_eq!((changed.catch_up, changed.next), (None, Some(at(8 * MINUTE))));
+    let after_change = changed(&again.progress, &schedule, &other, 7 * MINUTE + 40_000);
+    assert_eq!((after_change.catch_up, after_change.next), (vec![], Some(at(8 * MINUTE))));
+    assert_eq!(after_change.missed, 4);
 }
 
 #[test]
@@ -192,7 +197,7 @@ fn of_many_missed_instants_the_last_ones_wait() {
         let now = (MOST_CAUGHT_UP + 50) * MINUTE + 30_000;
         let decision = decide(&schedule, now, true);
         let fired = if overlap == Overlap::Allow { MOST_AT_ONCE as u64 } else { 0 };
-        let CatchUp { next, last } = decision.progress.catch_up.unwrap();
+        let CatchUp { next, last } = decision.progress.catch_up[0];
         assert_eq!((decision.missed, decision.fire.len() as u64), (50, fired));
         assert_eq!((next, last), (at((51 + fired) * MINUTE), at((MOST_CAUGHT_UP + 50) * MINUTE)));
         // Ten more instants are missed before any further one has got its occurrence.
@@ -212,7 +217,7 @@ fn a_catch_up_goes_on_at_once_after_so_many() {
         assert_eq!((decision.fire.len(), decision.wake), (fired, Some(at(wake))));
         progress = decision.progress;
     }
-    assert_eq!((progress.fired, progress.catch_up), (250, None));
+    assert_eq!((progress.fired, progress.catch_up), (250, vec![]));
 }
 
 #[test]
@@ -284,8 +289,7 @@ fn of_instants_of_which_none_is_to_be_missed_the_last_ones_get_occurrences() {
         let decision = progress.decide(&schedule, Duration::ZERO, at(decade), false).unwrap();
         let (first, count) = (decision.fire[0], usize::try_from(MOST_CAUGHT_UP).unwrap());
         assert_eq!(decision.fire.len(), MOST_AT_ONCE);
-        let before = at(first.as_millis() - 1);
-        let late = progress.instants(&schedule, before, at(on_time.as_millis() - 1), count + 1).unwrap();
+        let late = progress.instants(&schedule, first, at(on_time.as_millis() - 1), count + 1).unwrap();
         match is_more {
             true => assert_eq!((late.len(), decision.missed), (count, MOST_COUNTED), "{:?}", schedule.plan),
             false => assert_eq!((late.len(), decision.missed), (3_649, 0), "{:?}", schedule.plan),
@@ -304,14 +308,14 @@ fn a_clock_that_was_ahead_is_forgotten() {
     let ahead = progress.decide(&schedule, Duration::ZERO, at(1_000_000 * MINUTE), false).unwrap().progress;
     assert_eq!(ahead.next, Some(at(1_000_001 * MINUTE)));
     let now = at(5 * MINUTE + 10);
-    let followed = ahead.followed(&schedule, now).unwrap().unwrap();
+    let followed = ahead.followed(&schedule, Duration::ZERO, now).unwrap().unwrap();
     assert_eq!((followed.next, followed.last_scheduled), (Some(at(6 * MINUTE)), None));
     assert_eq!((followed.fired, followed.missed), (ahead.fired, ahead.missed), "the numbers stay");
-    assert_eq!(followed.followed(&schedule, now).unwrap(), None);
+    assert_eq!(followed.followed(&schedule, Duration::ZERO, now).unwrap(), None);
     // Decisions by the present clock stay. An instant without a decision stays, too.
     let on_time = progress.decide(&schedule, Duration::ZERO, at(MINUTE + 5), false).unwrap().progress;
     for moment in [MINUTE + 5, MINUTE - 900, 5 * MINUTE] {
-        assert_eq!(on_time.followed(&schedule, at(moment)).unwrap(), None, "{moment}");
+        assert_eq!(on_time.followed(&schedule, Duration::ZERO, at(moment)).unwrap(), None, "{moment}");
     }
 }
 
@@ -322,12 +326,13 @@ fn a_change_of_the_rule_neither_repeats_nor_forgets() {
     let progress = progress.decide(&before, Duration::ZERO, at(MINUTE), false).unwrap().progress;
     // The instants are the same as before. So minute 2, which has come, still waits for its decision.
     let other_overlap = Schedule { overlap: Overlap::Allow, ..before.clone() };
-    let same = progress.changed(&before, &other_overlap, at(3 * MINUTE)).unwrap();
+    let same = changed(&progress, &before, &other_overlap, 3 * MINUTE);
     assert_eq!((same.next, same.fired), (Some(at(2 * MINUTE)), 1));
     // With other instants, only instants from now on count.
     let faster = Schedule { plan: Plan::Every(MINUTE / 2), ..before.clone() };
-    let changed = progress.changed(&before, &faster, at(3 * MINUTE)).unwrap();
-    assert_eq!((changed.next, changed.fired), (Some(at(7 * MINUTE / 2)), 1));
+    let after_change = changed(&progress, &before, &faster, 3 * MINUTE);
+    assert_eq!((after_change.next, after_change.fired), (Some(at(7 * MINUTE / 2)), 1));
+    assert_eq!(after_change.missed, 2, "minutes 2 and 3");
 }
 
 #[test]
@@ -335,9 +340,9 @@ fn a_pause_leaves_its_instants_out_and_a_fault_does_not() {
     let schedule = each_minute();
     let progress = Progress::new(id(), &schedule, at(1)).unwrap();
     let paused = Progress { paused: true, ..progress.clone() };
-    assert_eq!(paused.resumed(&schedule, at(5 * MINUTE)).unwrap().next, Some(at(6 * MINUTE)));
+    assert_eq!(paused.resumed(&schedule, Duration::ZERO, at(5 * MINUTE)).unwrap().next, Some(at(6 * MINUTE)));
     let faulty = Progress { fault: Some("x".into()), ..progress };
-    let resumed = faulty.resumed(&schedule, at(5 * MINUTE)).unwrap();
+    let resumed = faulty.resumed(&schedule, Duration::ZERO, at(5 * MINUTE)).unwrap();
     assert_eq!((resumed.next, resumed.fault), (Some(at(MINUTE)), None));
 }
 
@@ -348,4 +353,26 @@ fn a_backfill_finds_the_instants_before_the_creation() {
     let instants = progress.instants(&schedule, at(7 * MINUTE), at(10 * MINUTE), 9).unwrap();
     assert_eq!(instants, [at(7 * MINUTE + 7), at(8 * MINUTE + 7), at(9 * MINUTE + 7)]);
     assert_eq!(progress.instants(&schedule, at(7 * MINUTE), at(10 * MINUTE), 2).unwrap().len(), 2);
+}
+
+#[test]
+fn a_preview_shows_no_instant_before_the_start_or_after_the_end() {
+    // The last second that a calendar knows is in the evening of the 30th of December 9999.
+    let (last, day) = (253_402_207_200_000, 1_440 * MINUTE);
+    let cron = |expression: &str| Plan::cron(expression, "UTC").unwrap();
+    for plan in [cron("0 * * * *"), cron("0 0 * * *"), cron("0 0 1 1 *"), Plan::Every(MINUTE)] {
+        for start in [0, last - day, last - 1, last, last + 1, last + day, u64::MAX] {
+            for end in [None, Some(start), Some(start.saturating_add(day))] {
+                let (start, end) = (Some(at(start)), end.map(at));
+                let schedule = Schedule { start, end, ..Schedule::new(plan.clone()) };
+                let next = Progress::new(id(), &schedule, at(MINUTE)).unwrap().next;
+                let shown = schedule.preview(at(MINUTE), at(MINUTE), 3).unwrap();
+                let shown: Vec<_> = shown.iter().filter_map(|one| one.instant).collect();
+                assert!(shown.iter().all(|one| Some(*one) >= start && end.is_none_or(|end| *one <= end)));
+                // A fixed period also has instants that no calendar can show.
+                let is_hidden = shown.is_empty() && matches!(plan, Plan::Every(_));
+                assert!(is_hidden || shown.first().copied() == next, "{schedule:?} {next:?} {shown:?}");
+            }
+        }
+    }
 }

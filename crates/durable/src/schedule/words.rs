@@ -1,5 +1,6 @@
 //! Defines the arguments, answers, errors and events of the calls about schedules.
 
+use super::instants::Occurrence;
 use super::key::{LONGEST_KEY, ScheduleKey};
 use super::{Progress, Schedule};
 use crate::id::TimerId;
@@ -48,6 +49,20 @@ pub struct ScheduleView {
     pub overdue: Duration,
 }
 
+impl ScheduleView {
+    /// Returns the next `count` instants of the schedule that have not passed at `now`, in the form of
+    /// [`Schedule::preview`]. An instant has passed if its occurrence would be due by now. So the first of these
+    /// instants, plus the jitter, is [`due`](Self::due), unless a decision is late.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan is not valid.
+    pub fn upcoming(&self, now: UtcMillis, count: usize) -> Result<Vec<Occurrence>, PlanError> {
+        let passed = self.progress.passed(self.at.jitter(self.schedule.jitter), now);
+        self.schedule.preview(self.progress.created, passed, count)
+    }
+}
+
 /// A page of a list of schedules.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulesPage {
@@ -66,8 +81,8 @@ pub struct BackfillStep {
     /// The number of instants for which the step stored no timer, because the timer for the instant had already been
     /// stored earlier.
     pub repeated: u64,
-    /// The instant after which the backfill continues. `None` if the backfill is complete.
-    pub reached: Option<UtcMillis>,
+    /// The moment from which the backfill continues. `None` if the backfill is complete.
+    pub next: Option<UtcMillis>,
 }
 
 /// The reason why a call about a schedule failed.
@@ -103,6 +118,37 @@ impl fmt::Display for ScheduleFault {
             Self::Changed => f.write_str("the schedule was changed by another call"),
             Self::Store(error) => error.fmt(f),
         }
+    }
+}
+
+impl Schedule {
+    /// Checks the rule, as each call does that stores it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the end is before the start, or if the plan is not valid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::plan::Plan;
+    /// use tourbillon_durable::schedule::{Schedule, ScheduleFault};
+    ///
+    /// let (start, end) = (Some(UtcMillis::from_millis(2)), Some(UtcMillis::from_millis(1)));
+    /// let hourly = Schedule::new(Plan::every(Duration::from_secs(3_600)));
+    /// assert!(hourly.check().is_ok());
+    /// assert!(matches!(Schedule { start, end, ..hourly }.check(), Err(ScheduleFault::EndBeforeStart)));
+    /// ```
+    pub fn check(&self) -> Result<(), ScheduleFault> {
+        if let (Some(start), Some(end)) = (self.start, self.end)
+            && end < start
+        {
+            return Err(ScheduleFault::EndBeforeStart);
+        }
+        self.plan.instants()?;
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ mod failures;
 mod missed;
 mod overlaps;
 mod races;
+mod sums;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -203,10 +204,10 @@ fn a_backfill_makes_the_occurrences_of_a_range_once() {
     assert_eq!(world.schedules.count(&at(), from, until, 100).unwrap(), 66);
     let step = world.schedules.backfill(&at(), from, until, 4).unwrap();
     assert_eq!((step.stored, step.repeated), (4, 0));
-    assert_eq!(step.reached, Some(UtcMillis::from_millis(NOON - 2 * MINUTE)));
-    let rest = world.schedules.backfill(&at(), step.reached.unwrap(), until, 100).unwrap();
+    assert_eq!(step.next, Some(UtcMillis::from_millis(NOON - 2 * MINUTE + 1)));
+    let rest = world.schedules.backfill(&at(), step.next.unwrap(), until, 100).unwrap();
     // Minutes -1 and 0 get occurrences. Minute 1 has an occurrence already. Later minutes have not come yet.
-    assert_eq!((rest.stored, rest.repeated, rest.reached), (2, 1, None));
+    assert_eq!((rest.stored, rest.repeated, rest.next), (2, 1, None));
     let again = world.schedules.backfill(&at(), from, until, 100).unwrap();
     assert_eq!((again.stored, again.repeated), (0, 7));
     world.settle();

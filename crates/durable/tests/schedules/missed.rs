@@ -91,7 +91,7 @@ fn a_restart_over_instants_with_missed_all_fires_each_after_the_end_of_the_one_b
         }
         assert_eq!(world.minutes(), [1, 2, 3, 4, 4, 5], "{overlap:?}");
         let progress = world.view().progress;
-        assert_eq!((progress.missed, progress.skipped, progress.catch_up), (0, 0, None));
+        assert_eq!((progress.missed, progress.skipped, progress.catch_up), (0, 0, vec![]));
         assert_eq!(world.events(), Vec::<String>::new());
         world.clock.advance(Duration::from_secs(22));
         world.settle();

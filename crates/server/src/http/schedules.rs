@@ -54,10 +54,10 @@ pub(super) async fn list_schedules(
 
 /// Makes a schedule, or replaces the settings of an existing schedule.
 ///
-/// An existing schedule keeps its counts, and a paused schedule stays paused. If its plan (such as `cron` and `zone`),
-/// its start and its end do not change, the service still handles each past instant that it has not handled yet. If one
-/// of them changes, or if the schedule was parked because its plan could not be followed, the schedule continues with
-/// the first instant from now on.
+/// An existing schedule keeps its counts, and a paused schedule stays paused. If its plan (such as `cron` and `zone`)
+/// does not change, the service still handles each past instant that it has not handled yet, within the new start and
+/// end. If the plan changes, or if the schedule was parked because its plan could not be followed, the schedule
+/// continues with the first instant whose occurrence is not due yet. Past instants that are left out count as missed.
 #[utoipa::path(
     put, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     request_body(content = NewSchedule, examples(
@@ -154,8 +154,8 @@ pub(super) async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> An
 /// Resumes a schedule that is paused or parked.
 ///
 /// A schedule is parked if its plan cannot be followed, for example because the service does not know the time zone.
-/// After a pause, the schedule continues with the first instant from now on. The instants that passed while the
-/// schedule was parked count as missed.
+/// After a pause, the schedule continues with the first instant whose occurrence is not due yet. The instants that
+/// passed while the schedule was parked count as missed.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/resume", tag = "schedules",
     responses(

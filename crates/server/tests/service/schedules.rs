@@ -107,6 +107,12 @@ async fn a_preview_needs_nothing_to_do_and_refuses_what_a_creation_refuses() {
         }
         assert_eq!(inside.send("PUT", &path("a"), body.clone()).await.problem().0, status, "{body}");
     }
+    let (start, end) = ("2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z");
+    let mut body = json!({ "every_ms": 60_000, "start": start, "end": end });
+    let shown = preview(body.clone()).await.problem();
+    body["pull"] = queue;
+    assert_eq!(shown, inside.send("PUT", &path("a"), body).await.problem());
+    assert_eq!(shown.0, 400);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

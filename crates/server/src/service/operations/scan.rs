@@ -198,7 +198,7 @@ impl BulkScan {
             return Err(Halt::Final(reason.to_owned()));
         }
         let step =
-            task::blocking(move || schedules.backfill(&at, work.after, work.until, OCCURRENCES_AT_ONCE));
+            task::blocking(move || schedules.backfill(&at, work.from, work.until, OCCURRENCES_AT_ONCE));
         let step = match step.await {
             Ok(Ok(step)) => step,
             Ok(Err(ScheduleFault::Store(error))) => return Err(error.into()),
@@ -210,8 +210,8 @@ impl BulkScan {
         unfinished.changed += step.stored;
         unfinished.refused += step.repeated;
         self.operations.recorder.count_created(&unfinished.namespace, step.stored);
-        match (step.reached, &mut unfinished.work) {
-            (Some(reached), Work::Backfill(work)) => work.after = reached,
+        match (step.next, &mut unfinished.work) {
+            (Some(next), Work::Backfill(work)) => work.from = next,
             // The backfill is complete. It has a single list, so the next index ends the operation.
             _ => unfinished.list += 1,
         }

@@ -26,8 +26,8 @@ pub(crate) enum Work {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BackfillWork {
     pub(crate) key: Box<str>,
-    /// The start of the range. An instant at exactly this moment is not in the range.
-    pub(crate) after: UtcMillis,
+    /// The start of the range. An instant at exactly this moment is in the range.
+    pub(crate) from: UtcMillis,
     pub(crate) until: UtcMillis,
 }
 
@@ -106,8 +106,8 @@ impl Work {
                 let parts = [of_label, of_group].map(Option::unwrap_or_default).concat();
                 (action, format!("dead timers{parts}"))
             }
-            Self::Backfill(BackfillWork { key, after, until }) => {
-                let detail = format!("the schedule {key:?}, after {after} and until {until}");
+            Self::Backfill(BackfillWork { key, from, until }) => {
+                let detail = format!("the schedule {key:?}, from {from} until {until}");
                 (AuditAction::Backfill, detail)
             }
         };

@@ -179,8 +179,10 @@ impl ScheduleAdmin {
         // The result is not needed. The call refuses wrong fields, as `put` would.
         self.work_of(&whole)?;
         let now = self.now();
+        let schedule = rule(new)?;
+        schedule.check().map_err(|fault| refused(&fault))?;
         // Fixed periods are counted from the creation, which would be now.
-        let upcoming = rule(new)?.preview(now, now, SHOWN).map_err(|error| plan_problem(&error))?;
+        let upcoming = schedule.preview(now, now, SHOWN).map_err(|error| plan_problem(&error))?;
         Ok(api::Preview { upcoming: upcoming.iter().map(shown_occurrence).collect() })
     }
 
@@ -259,16 +261,15 @@ impl ScheduleAdmin {
         }
         // The steps of the operation leave out future instants, so the count must leave them out, too.
         let until = backfill.until.map_or(now, Into::into).min(now);
-        // The client's range includes its first moment, but the store's range begins after `after`.
-        let after = UtcMillis::from_millis(backfill.from.as_millis().saturating_sub(1));
+        let from = backfill.from.into();
         let (ScheduleKey { namespace, key }, most) = (at.clone(), limit as usize);
         // A single instant beyond the limit is enough to refuse the range, so the count ends there.
-        let count = self.call(move |schedules| schedules.count(&at, after, until, most + 1)).await?;
+        let count = self.call(move |schedules| schedules.count(&at, from, until, most + 1)).await?;
         if count > most {
             let detail = format!("the range has more than {limit} instants");
             return Err(Problem::field("/limit", detail));
         }
-        let work = Work::Backfill(BackfillWork { key, after, until });
+        let work = Work::Backfill(BackfillWork { key, from, until });
         self.operations.begin(&namespace, work).await
     }
 }

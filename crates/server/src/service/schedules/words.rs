@@ -179,10 +179,8 @@ pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::Schedu
 /// Converts a stored schedule into the form for clients, with its next instants (the moments at which it makes timers).
 /// `with_payload` adds the headers and bodies of callbacks.
 pub(super) fn with_upcoming(view: &ScheduleView, now: UtcMillis, with_payload: bool) -> api::ScheduleView {
-    // The last instant may be later than now if the clock of another node is ahead. This instant does not come again.
-    let after = view.progress.last_scheduled.map_or(now, |last| last.max(now));
     // The plan may have become invalid since it was stored, and such a schedule must still be shown.
-    let upcoming = view.schedule.preview(view.progress.created, after, SHOWN).unwrap_or_default();
+    let upcoming = view.upcoming(now, SHOWN).unwrap_or_default();
     api::ScheduleView {
         upcoming: upcoming.iter().map(shown_occurrence).collect(),
         ..shown_view(view, with_payload)

@@ -78,10 +78,7 @@ impl PostgresStore {
         let transactions = Transactions { deployment: Arc::clone(&deployment) };
         let creations = Arc::new(Creations::new(Arc::clone(&deployment)));
         let batches = Arc::new(Batches { transactions, creations });
-        let claims = Arc::new(Claims {
-            deployment: Arc::clone(&deployment),
-            node: Arc::clone(&node),
-        });
+        let claims = Arc::new(Claims { deployment: Arc::clone(&deployment), node: Arc::clone(&node) });
         Self { deployment, node, batches, claims }
     }
 

@@ -1,10 +1,10 @@
 //! Describes one delivery of a timer to its handler, and records whether the end of the delivery is decided.
 
-use crate::handler::Verdict;
 use crate::panics::survive;
 use crate::policy::Guarantee;
 use crate::state::Token;
 use crate::timer::{Timer, TimerId};
+use crate::verdict::Verdict;
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
 use core::time::Duration;
@@ -135,8 +135,8 @@ impl Settlement {
         !core::mem::replace(&mut self.lock().is_settled, true)
     }
 
-    /// Settles a delivery while the store is asked to remove its timer. If the timer does not leave the store, its lease
-    /// ends by `instead`. Does nothing if the delivery is already settled. The caller must then call
+    /// Settles a delivery while the store is asked to remove its timer. If the timer does not leave the store, its
+    /// lease ends by `instead`. Does nothing if the delivery is already settled. The caller must then call
     /// [`wake`](Self::wake).
     pub(crate) fn settle_by(&self, instead: Instead) {
         let mut inner = self.lock();

@@ -21,11 +21,12 @@ pub mod timer;
 mod record;
 // Floor 4: stores.
 pub mod store;
-// Floor 5: new timers, deliveries, and copies of a store.
+// Floor 5: new timers, deliveries with their verdicts, and copies of a store.
 pub mod backup;
 mod delivery;
 pub mod external;
 mod spec;
+mod verdict;
 // Floor 6: handlers.
 mod handler;
 mod supervise;
@@ -39,10 +40,10 @@ pub mod schedule;
 pub use clock::WallClock;
 pub use delivery::Delivery;
 pub use executor::{Executor, Work};
-pub use handler::Verdict;
 pub use runtime::{
     Attempt, Builder, Cancelled, Change, Changed, Durable, Effect, Ending, Event, Health, Incident, Placed,
     Progress, StartError, Stats, Timers, Times,
 };
 pub use spec::{Due, Kind, Limits, Rejection, ScheduleError, Spec};
 pub use tourbillon_words::UtcMillis;
+pub use verdict::Verdict;

@@ -3,8 +3,9 @@
 
 use crate::delivery::{Delivery, Permission, Settlement};
 use crate::executor::Work;
-use crate::handler::{Answering, Handler, Verdict};
+use crate::handler::{Answering, Handler};
 use crate::panics::{message_of, survive, survive_or};
+use crate::verdict::Verdict;
 use core::any::Any;
 use core::future::Future;
 use core::pin::Pin;

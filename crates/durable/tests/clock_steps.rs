@@ -73,7 +73,7 @@ struct World {
     /// The lengths of the clock steps that the runtime reported, in seconds.
     steps: Arc<Mutex<Vec<i64>>>,
     followed: Arc<Mutex<Vec<UtcMillis>>>,
-    /// The number of events that tell of an occurrence.
+    /// The number of events that report an occurrence.
     fired: Arc<AtomicU64>,
     /// The verdict that the handler returns. `None` for success.
     verdict: Arc<Mutex<Option<Verdict>>>,

@@ -1,9 +1,9 @@
 //! Defines the incidents and the events that a runtime passes to the program.
 
-use crate::handler::Verdict;
 use crate::phase::Phase;
 use crate::store::StoreError;
 use crate::timer::{Payload, Timer, TimerId};
+use crate::verdict::Verdict;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
@@ -192,8 +192,8 @@ pub enum Event {
         /// The moment at which the runtime gave up its attempts to store the result.
         at: UtcMillis,
     },
-    /// A lease was ended because its holder was gone, for example after the process had died. There is no such event for
-    /// a timer that is delivered at most once and is pending again: its delivery had not begun.
+    /// A lease was ended because its holder was gone, for example after the process had died. There is no such event
+    /// for a timer that is delivered at most once and is pending again: its delivery had not begun.
     Expired {
         /// The id of the timer whose lease was ended.
         id: TimerId,

@@ -199,7 +199,7 @@ impl Model {
                 self.change(Schedule { overlap, ..after }, self.offset);
             }
             13 => {
-                // docs/known-faults.md tells of a longer jitter between two changes of the end.
+                // docs/known-faults.md describes a longer jitter between two changes of the end.
                 if after.end.is_some() {
                     self.decide();
                 }

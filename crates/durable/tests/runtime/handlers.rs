@@ -132,8 +132,8 @@ fn a_shutdown_gives_back_what_runs_and_counts_no_attempt() {
     assert!(page.timers.iter().all(|timer| (timer.deliveries, timer.failures) == (0, 0)));
 }
 
-/// The stop does not wait for a handler that blocks the only worker. Timers that wait behind it have been claimed. Those
-/// whose handlers were not called are pending again, and so are those that are delivered at most once.
+/// The stop does not wait for a handler that blocks the only worker. Timers that wait behind it have been claimed.
+/// Those whose handlers were not called are pending again, and so are those that are delivered at most once.
 #[test]
 fn a_stop_loses_no_timer_whose_handler_was_not_called() {
     let clock = ManualClock::new();

@@ -3,7 +3,7 @@
 
 use crate::delivery::{Begin, Delivery, Settlement};
 use crate::executor::{Executor, Workers};
-use crate::handler::{Place, Verdict};
+use crate::handler::Place;
 use crate::panics::survive;
 use crate::policy::{Guarantee, Misfire};
 use crate::runtime::alarm::Alarms;
@@ -12,6 +12,7 @@ use crate::state::{State as TimerState, Token};
 use crate::store::{Leased, Op, StoreError, StoreErrorKind};
 use crate::supervise::{Assignment, Supervisor, supervise};
 use crate::timer::Timer;
+use crate::verdict::Verdict;
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 use tourbillon_words::UtcMillis;

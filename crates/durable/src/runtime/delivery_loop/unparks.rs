@@ -18,9 +18,9 @@
 
 use super::backoff::Backoff;
 use super::call::Call;
-use crate::handler::Verdict;
 use crate::runtime::shared::REAP;
 use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
+use crate::verdict::Verdict;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};

@@ -1,11 +1,11 @@
 //! Describes a delivery for the runtime, from the claim of its timer to the decision on its end.
 
 use crate::delivery::{Instead, Settlement};
-use crate::handler::Verdict;
 use crate::runtime::event::{Attempt, Ending, Event};
 use crate::state::{Failure, Phase, Token};
 use crate::store::Op;
 use crate::timer::{Timer, TimerId};
+use crate::verdict::Verdict;
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;

@@ -3,11 +3,11 @@
 use super::delivery::{DeliveryEnd, Removal, UnderWay};
 use super::{Runtime, RuntimeState};
 use crate::delivery::{Begin, Instead, PUT_OFF, Permission, Settlement};
-use crate::handler::Verdict;
 use crate::panics::survive;
 use crate::runtime::event::{Ending, Event};
 use crate::store::Op;
 use crate::supervise::Supervisor;
+use crate::verdict::Verdict;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::Timestamp;

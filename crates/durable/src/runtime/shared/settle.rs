@@ -4,9 +4,9 @@
 use super::delivery::{DeliveryEnd, Observed, Removal, UnderWay};
 use super::{Runtime, RuntimeState};
 use crate::delivery::Instead;
-use crate::handler::Verdict;
 use crate::runtime::event::{Ending, Event};
 use crate::timer::TimerId;
+use crate::verdict::Verdict;
 use std::sync::Arc;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;

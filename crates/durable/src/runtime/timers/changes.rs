@@ -3,10 +3,10 @@
 use super::Timers;
 use super::answers::{Cancelled, Changed, Progress, cancelled, changed, unexpected};
 use crate::executor::block_on;
-use crate::handler::Verdict;
 use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::texts::has_zero_byte;
 use crate::timer::{Address, TimerId};
+use crate::verdict::Verdict;
 use tourbillon_words::UtcMillis;
 
 /// The greatest number of timers that [`cancel_labelled`](Timers::cancel_labelled) cancels in one transaction.

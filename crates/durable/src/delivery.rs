@@ -120,8 +120,8 @@ impl Settlement {
         !core::mem::replace(&mut self.lock().is_settled, true)
     }
 
-    /// Settles a delivery while the store is asked to remove its timer. If the timer does not leave the store, its lease
-    /// ends by `instead`. Does nothing if the delivery is already settled. The caller must then call
+    /// Settles a delivery while the store is asked to remove its timer. If the timer does not leave the store,
+    /// the lease ends by `instead`. Does nothing if the delivery is already settled. The caller must then call
     /// [`wake`](Self::wake).
     pub(crate) fn settle_by(&self, instead: Instead) {
         let mut inner = self.lock();

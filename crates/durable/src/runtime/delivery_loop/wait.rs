@@ -140,7 +140,7 @@ impl DeliveryLoop<'_> {
     }
 
     /// Gives back all deliveries under way, if the runtime stops and the time for which the stop waits for handlers has
-    /// passed. This comes before the ends are sent. Otherwise a removal that waits to be sent would take effect although
+    /// passed. This comes before the ends are sent. Otherwise a removal that waits to be sent would take effect while
     /// its delivery cannot begin, and the timer would be lost.
     fn give_back(&self) {
         let runtime = self.runtime;

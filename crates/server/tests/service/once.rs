@@ -110,7 +110,8 @@ async fn a_timer_at_most_once_that_is_not_removed_counts_as_no_duplicate() {
     let (inside, store) = start(&folder).await;
     store.hook().fail(Fails::RemovalsFail);
     place(&inside, "/v1/namespaces/shop/timers/k").await;
-    assert_eq!(fetch(&inside, 2_000).await, json!([]));
+    let claims = fetch(&inside, 2_000).await;
+    assert!(claims.as_array().is_none_or(Vec::is_empty), "{claims}");
     eventually("the loss of its end", async || {
         let fired = metrics(&inside, "tourbillon_fired_total{outcome=\"lost\"}").await;
         fired[0].ends_with(" 1").then_some(())

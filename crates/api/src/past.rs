@@ -115,7 +115,8 @@ pub enum AttemptOutcome {
     /// attempt.
     GivenBack,
     /// The service lost its lease of the timer (the exclusive right to deliver it) before the attempt ended, or could
-    /// not store the outcome of the attempt.
+    /// not store the outcome of the attempt. Or the timer is delivered at most once, and its delivery did not go on
+    /// after the timer was removed.
     Lost,
 }
 

@@ -17,9 +17,6 @@ pub const MOST_CAUGHT_UP: u64 = 10_000;
 /// The greatest number of spans of missed instants that wait for their occurrences. If an instant on time lies between
 /// two missed instants, they are in two spans.
 const MOST_SPANS: usize = 100;
-/// The greatest expected difference between the clocks of processes that share a store. If a stored moment is further
-/// in the future, it was stored while the store's clock was ahead of the true time.
-pub(super) const SLACK: Duration = Duration::from_secs(1);
 /// The shortest and the longest interval at which a schedule checks whether its last occurrence has ended, while an
 /// instant waits for this end. An occurrence that is younger than a minute is checked at least each second, and then
 /// after each sixtieth of its age.

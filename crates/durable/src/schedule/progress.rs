@@ -1,12 +1,15 @@
 //! Computes the progress of a schedule after a change of the rule, a pause, or a step of the clock.
 
-use super::decide::SLACK;
 use super::instants::ScheduleInstants;
 use super::{CatchUp, Progress, Schedule, Sooner};
 use crate::id::TimerId;
 use crate::plan::{Plan, PlanError};
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
+
+/// The greatest expected difference between the clocks of processes that share a store. If a stored moment is further
+/// in the future, it was stored while the store's clock was ahead of the true time.
+pub(super) const SLACK: Duration = Duration::from_secs(1);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 

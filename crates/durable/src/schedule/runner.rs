@@ -2,8 +2,8 @@
 //! determines which of the instants that have come get occurrences.
 
 use super::Progress;
-use super::decide::SLACK;
 use super::key::{NAMESPACES, ScheduleKey};
+use super::progress::SLACK;
 use super::store::{LIST, ScheduleStore, has_replaced};
 use super::stored::{PAUSE, Stored};
 use super::words::{ScheduleEvent, ScheduleFault};

@@ -29,8 +29,8 @@
 //! handler that makes the change.
 
 use super::Progress;
-use super::decide::SLACK;
 use super::key::{ScheduleKey, namespace_of};
+use super::progress::SLACK;
 use super::stored::{Stored, wake_of};
 use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage};
 use crate::executor::block_on;

@@ -1,7 +1,8 @@
 //! Stores a schedule as the payload of a timer, and makes the timers of its occurrences.
 
-use super::decide::{LOOK, SLACK};
+use super::decide::LOOK;
 use super::key::{ScheduleKey, namespace_of};
+use super::progress::SLACK;
 use super::words::{ScheduleView, Template};
 use super::{Progress, Schedule};
 use crate::id::TimerId;

@@ -309,6 +309,8 @@ impl Judge<'_> {
                     delivery.begun > call.at && !self.excuses.is_call_under_way(call.at, delivery)
                 }),
                 Withdrawn::Surely | Withdrawn::Absent => after > 0,
+                // The withdrawal found the timer in the store, so the removal before the call fails.
+                Withdrawn::InFlight if is_once => after > 0,
                 Withdrawn::InFlight => after > 1,
                 Withdrawn::Perhaps => false,
             };

@@ -105,9 +105,11 @@ impl Batches {
         Ok(shards.iter().filter_map(outcome).collect())
     }
 
-    /// Returns the shard of the timer that the operation removes, if the timer is delivered at most once.
+    /// Returns the shard of the timer that the operation removes before its delivery, if the timer is delivered at most
+    /// once. The runtime removes such a timer by [`Op::Skip`]. An [`Op::Ack`] ends a delivery that has begun, perhaps
+    /// at another node. So it is never refused, and an error tells its caller to send it again.
     fn shard_of_removal(&self, op: &Op) -> Option<Shard> {
-        let (Op::Ack(id, _) | Op::Skip(id, _)) = op else { return None };
+        let Op::Skip(id, _) = op else { return None };
         match self.transactions.held.guarantee_of(*id) {
             Some((shard, guarantee)) => (guarantee == Guarantee::AtMostOnce).then_some(shard),
             // Without a copy, the guarantee is not known. The shard of the id is usually that of the timer.

@@ -262,3 +262,27 @@ fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost(
         assert!(outcomes.iter().all(is_done), "{outcomes:?}");
     }
 }
+
+/// Tests the end of a delivery that another node has begun, while the replica is away. The end may be made and is not
+/// confirmed. So the answer asks for a repetition, and does not say that the delivery has ended.
+#[test]
+fn an_end_of_another_nodes_delivery_is_not_refused_while_the_replica_is_away() {
+    let Some((primary, mut replica, store)) = start() else { return };
+    let connect = Connect::single(&primary.url()).unwrap();
+    let connect = connect.sync(SyncPolicy::Wait { replicas: 1, timeout: WAIT });
+    let other = block_on(RedisStore::builder("d").shards(8).open(&connect)).unwrap();
+    let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
+    place(&store, (1..=2).map(|number| timer(&store, number, Duration::ZERO)).collect()).unwrap();
+    let (mut leased, mut claim) = (Vec::new(), 0);
+    eventually("both are claimed", || {
+        claim += 1;
+        leased.extend(block_on(store.claim(by, claim, ALL, None)).unwrap().leased);
+        leased.len() == 2
+    });
+    let ends: Vec<Op> = leased.iter().map(|leased| Op::Ack(leased.timer.id, leased.token)).collect();
+    replica.kill();
+    for ends in [&ends[..1], &ends[..]] {
+        let end = block_on(other.apply(ends.to_vec(), Durability::PowerLoss));
+        assert_eq!(end.unwrap_err().kind(), StoreErrorKind::Unknown);
+    }
+}

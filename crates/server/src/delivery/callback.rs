@@ -83,7 +83,6 @@ impl CallbackHandler {
         if !self.observer.begin(delivery, work).await {
             return Verdict::Retry { error: "the delivery ended before it began".into(), after: None };
         }
-        self.observer.started(delivery);
         let secrets = secrets(&namespace, self.store.now());
         let id = delivery.id.to_string();
         let scheduled = delivery.scheduled.to_string();

@@ -8,7 +8,7 @@ use super::pull_queues::EndTicket;
 use super::reason::Reason;
 use super::reconciler::Reconciler;
 use crate::clock::millis;
-use crate::record::{Answered, InFlight};
+use crate::record::{Answered, InFlight, LOST, is_lost};
 use crate::state::{Counters, Events, event};
 use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind};
@@ -28,19 +28,21 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Begins a delivery ([`Delivery::begin`]). Returns false if the delivery must not go on. Called once the delivery
-    /// has all its permits. `work` is the stored form of the timer's work.
+    /// Begins a delivery ([`Delivery::begin`]), and reports its start. Returns false if the delivery must not go on.
+    /// Its receiver does not get it, so no start is reported. Called once the delivery has all its permits. `work` is
+    /// the stored form of the timer's work.
     pub(super) async fn begin(&self, delivery: &Delivery, work: &[u8]) -> bool {
         self.in_flight.begins(delivery, work);
         let begins = delivery.begin().await;
         if begins {
             self.in_flight.begun(delivery, work);
+            self.started(delivery);
         }
         begins
     }
 
-    /// Reports the start of a delivery to the clients that read events. Called once the delivery has all its permits.
-    pub(crate) fn started(&self, delivery: &Delivery) {
+    /// Reports the start of a delivery to the clients that read events.
+    pub(super) fn started(&self, delivery: &Delivery) {
         let late = self.in_flight.started(delivery);
         self.events.show(|| api::Event {
             id: Some(delivery.id.to_string()),
@@ -145,6 +147,7 @@ pub(super) fn shown(
     status: Option<String>,
 ) -> Option<(EventKind, Option<String>)> {
     Some(match ending {
+        _ if is_lost(ending, phase) => (EventKind::Failed, Some(LOST.to_owned())),
         Ending::Answered(Verdict::Done) => (EventKind::Delivered, status),
         Ending::Answered(Verdict::Park(reason)) => (EventKind::Parked, Some(reason.to_string())),
         Ending::Answered(Verdict::Retry { error, .. } | Verdict::Dead(error)) => {

@@ -52,15 +52,17 @@ impl PullHandler {
         }
         let mut arrival = self.queues.arrive(&reason, name, delivery.due);
         let timeout = Duration::from_millis(timeout_ms.into());
-        // `_place` keeps the permit until the claim has ended. The pattern `_` would give the permit back at once.
+        // `_place` keeps the permit and the namespace until the claim has ended. The pattern `_` would drop them at
+        // once. A namespace that is held cannot be removed. Otherwise it could be removed while a receiver has a timer
+        // that is delivered at most once, because the store no longer counts this timer.
         let (_place, mut span, open, claim) = loop {
             if !arrival.is_awaited().await {
                 return park(&reason);
             }
             // `enter` also takes a slot of the namespace's rate, which cannot be given back. So the timer looks for a
             // receiver first.
-            let permit = match self.admission.enter(name, &[]).await {
-                Ok((permit, _)) => permit,
+            let place = match self.admission.enter(name, &[]).await {
+                Ok(place) => place,
                 Err(held_back) => return park(&held_back),
             };
             let mut span = self.telemetry.claim(delivery, &queue);
@@ -72,13 +74,17 @@ impl PullHandler {
             let until = (self.store.now() + timeout).into();
             let claim = claim(name, delivery, &span, work, body.clone(), until);
             match arrival.hand_over(&claim, delivery.is_once()) {
-                Some(open) => break (permit, span, open, claim),
+                Some(open) => break (place, span, open, claim),
                 // Another timer got the receiver first, the receiver has gone away, or the namespace has reached its
                 // limit of open claims.
                 None => span.discard(),
             }
         };
-        self.observer.started(delivery);
+        // The delivery of a timer at most once starts when the timer is removed: before that, it can end without having
+        // reached the receiver.
+        if !delivery.is_once() {
+            self.observer.started(delivery);
+        }
         let remote_claims = self.remote_claims.as_ref();
         let begins = self.observer.begin(delivery, work);
         let ended = await_end(open, begins, timeout, name, &claim.claim, &*self.store, remote_claims).await;
@@ -89,9 +95,7 @@ impl PullHandler {
             ClaimEnd::Stopped if delivery.is_removed() => {
                 (failed("the service stopped before the receiver ended its claim"), None)
             }
-            ClaimEnd::NotHandedOver if delivery.is_removed() => {
-                (failed("the receiver went away before it got the timer"), None)
-            }
+            // A timer that the store has removed cannot be parked. Its past shows it as lost.
             ClaimEnd::Stopped | ClaimEnd::NotHandedOver => {
                 span.ended(None);
                 return park(&reason);

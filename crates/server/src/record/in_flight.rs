@@ -21,6 +21,8 @@ use tourbillon_durable::{Attempt, Delivery, Ending, Event, Incident, UtcMillis, 
 const MOST: usize = 100_000;
 /// The greatest length of a remembered error or answer, in bytes.
 const LONGEST_ERROR: usize = 200;
+/// The error of a timer that is delivered at most once, and that was removed before a delivery that did not go on.
+pub(crate) const LOST: &str = "the timer was removed for its delivery, and the delivery did not go on";
 /// The first words of the error of a timer whose receiver wants no further callbacks.
 pub(crate) const GONE: &str = "the receiver answered 410";
 
@@ -268,7 +270,7 @@ impl InFlight {
         if phase == Phase::Done && *ending == Ending::Answered(Verdict::Done) {
             self.metrics.to_ack.record(at - attempt.due);
         }
-        if let Ending::Answered(Verdict::Park(reason)) = ending {
+        if let (Ending::Answered(Verdict::Park(reason)), false) = (ending, is_lost(ending, phase)) {
             state.history.parked(attempt.id, reason);
         }
         let (withdrawn, has_no_answer) = match &running {
@@ -288,6 +290,7 @@ impl InFlight {
         }
         let error = match ending {
             Ending::Answered(Verdict::Retry { error, .. } | Verdict::Dead(error)) => Some(&**error),
+            _ if is_lost(ending, phase) => Some(LOST),
             _ => None,
         };
         let status = running.as_ref().and_then(|running| running.shown.status);
@@ -436,11 +439,20 @@ impl core::fmt::Debug for InFlight {
     }
 }
 
+/// Returns whether a timer that is delivered at most once was removed, and nobody knows that its receiver has got it.
+/// The store no longer has such a timer, so it can be neither given back nor parked.
+pub(crate) fn is_lost(ending: &Ending, phase: Phase) -> bool {
+    let has_no_end =
+        matches!(ending, Ending::GivenBack | Ending::Answered(Verdict::Park(_) | Verdict::Snooze(_)));
+    phase == Phase::Done && has_no_end
+}
+
 /// Returns the outcome of a delivery for the timer's history, or `None` if the timer's policy made the runtime skip the
 /// delivery.
 fn outcome(ending: &Ending, phase: Phase) -> Option<AttemptOutcome> {
     Some(match (ending, phase) {
         (Ending::Skipped, _) => return None,
+        _ if is_lost(ending, phase) => AttemptOutcome::Lost,
         // The last permitted attempt also answers `Retry`. Only the phase shows that the timer has died.
         (_, Phase::Dead) => AttemptOutcome::Dead,
         (Ending::Answered(Verdict::Done), _) => AttemptOutcome::Delivered,

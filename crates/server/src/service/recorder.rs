@@ -83,7 +83,7 @@ impl ChangeRecorder {
                     shown.id = Some(timer.id.to_string());
                     shown.key = timer.key.as_deref().map(str::to_owned);
                 }
-                _ => shown.detail = Some("a delivery has begun".to_owned()),
+                _ => shown.detail = Some("a delivery has begun or is about to begin".to_owned()),
             }
             shown
         });

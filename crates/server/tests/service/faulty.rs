@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{
     Call, Hook, Hooked, Op, StoreError, StoreErrorKind, StoreFuture, TimerStore,
@@ -25,6 +26,10 @@ pub(crate) enum Fails {
     Lists,
     /// Every claim of due timers waits for ever.
     ClaimsHang,
+    /// Every removal of a timer that is delivered at most once waits for [`Faults::let_removal_go`].
+    RemovalsWait,
+    /// Every removal of a timer that is delivered at most once fails for good, without an effect.
+    RemovalsFail,
 }
 
 /// A store in memory whose calls fail as a test wants.
@@ -37,18 +42,35 @@ pub(crate) struct Faults {
     /// The number of milliseconds by which the estimate of the store's time is ahead of its lower bound, as after a
     /// slow answer of a database server.
     pub(crate) ahead_ms: AtomicU64,
+    /// The number of removals that have begun to wait.
+    waiting: AtomicU64,
+    gate: Notify,
 }
 
 impl Faults {
     pub(crate) fn fail(&self, fails: Fails) {
         *self.fails.lock().unwrap() = fails;
     }
+
+    /// Returns the number of removals that have begun to wait.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Lets a removal that waits go on to the store.
+    pub(crate) fn let_removal_go(&self) {
+        self.gate.notify_one();
+    }
 }
 
 /// The kind of a call to the store. The kind decides whether the call fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Change { cancels: bool },
+    Change {
+        cancels: bool,
+    },
+    /// A removal of a timer that is delivered at most once, before its delivery.
+    Removal,
     Claim,
     Read,
     List,
@@ -64,6 +86,7 @@ impl Hook for Faults {
 
     fn see(&self, call: Call<'_>) -> Kind {
         match call {
+            Call::Apply(ops) if ops.iter().any(|op| matches!(op, Op::Skip(..))) => Kind::Removal,
             Call::Apply(ops) => Kind::Change { cancels: ops.iter().any(|op| matches!(op, Op::Cancel(..))) },
             Call::PutBack => Kind::Change { cancels: false },
             Call::Claim => Kind::Claim,
@@ -83,19 +106,27 @@ impl Hook for Faults {
         };
         let mut fails = self.fails.lock().unwrap();
         match (&mut *fails, kind) {
-            (Fails::Answers, Kind::Change { .. }) => {
+            (Fails::Answers, Kind::Change { .. } | Kind::Removal) => {
                 let answer = pass_on();
                 Box::pin(async move {
                     answer.await?;
                     Err(StoreError::new(StoreErrorKind::Unknown, "the answer is lost"))
                 })
             }
-            (Fails::Changes(kind, 0), Kind::Change { .. }) => gone(*kind),
+            (Fails::Changes(kind, 0), Kind::Change { .. } | Kind::Removal) => gone(*kind),
             (Fails::Changes(_, left), Kind::Change { cancels }) => {
                 *left -= u32::from(cancels);
                 pass_on()
             }
             (Fails::Reads, Kind::Read | Kind::List) | (Fails::Lists, Kind::List) => gone(StoreErrorKind::Io),
+            (Fails::RemovalsWait, Kind::Removal) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                Box::pin(async move {
+                    self.gate.notified().await;
+                    pass_on().await
+                })
+            }
+            (Fails::RemovalsFail, Kind::Removal) => gone(StoreErrorKind::Corrupt),
             (Fails::ClaimsHang, Kind::Claim) => Box::pin(core::future::pending()),
             _ => pass_on(),
         }

@@ -16,6 +16,7 @@ mod idempotency;
 mod inside;
 mod limits;
 mod nodes;
+mod once;
 mod operating;
 mod operations;
 mod parked;

@@ -58,9 +58,14 @@
 //!
 //! | before the receiver has the timer | the timer |
 //! |---|---|
-//! | the receiver goes away before the removal, or the service stops | is parked |
+//! | the receiver goes away before the removal, or the service stops before it | is parked |
+//! | the service stops during the removal | goes to the receiver after the removal, and its claim has ended |
 //! | the receiver goes away during the removal, or the removal takes longer than 5 s | is lost, or becomes due again if the store has not removed it |
 //! | the timer was cancelled or replaced, or its lease was lost | the receiver does not get it |
+//!
+//! The receiver gets all its timers after the last removal. So a removal that waits, for example for a transaction of
+//! another program, holds up the others by up to 5 s. A receiver that goes away in this time loses those that were
+//! removed.
 //!
 //! # Shares
 //! Each namespace may have only a part ([`Shares`](crate::share::Shares)) of the open claims and of the waiting

@@ -6,6 +6,7 @@ use super::queues::PullQueues;
 use super::receivers::Got;
 use crate::delivery::reason::Reason;
 use core::time::Duration;
+use std::collections::HashSet;
 use std::time::Instant;
 use tokio::sync::mpsc;
 use tourbillon_api::{Claim, Problem, ProblemKind};
@@ -73,7 +74,15 @@ impl PullQueues {
         };
         // Only the drop of `poll` removes the receiver from its queue. So no `await` may stand between the call of
         // `enter` and this line.
-        let mut poll = Poll { queues: self, namespace, reason: &reason, number, claims, got: Vec::new() };
+        let mut poll = Poll {
+            queues: self,
+            namespace,
+            reason: &reason,
+            number,
+            claims,
+            got: Vec::new(),
+            removed: HashSet::new(),
+        };
         // The unparker makes timers due only for receivers that it finds in the queue, so the receiver enters the queue
         // first.
         // The index is asked after the receiver has entered its queue. If a report of a parked timer comes before that,
@@ -107,6 +116,9 @@ pub(super) struct Poll<'d> {
     pub(super) claims: mpsc::UnboundedReceiver<Got>,
     /// The claims that the receiver has got, each with the due moment of its timer.
     pub(super) got: Vec<(UtcMillis, Claim)>,
+    /// The names of the claims whose timers the store has removed for this receiver, since they are delivered at most
+    /// once.
+    pub(super) removed: HashSet<String>,
 }
 
 impl Poll<'_> {
@@ -156,7 +168,9 @@ impl Poll<'_> {
         };
         let until = tokio::time::Instant::now() + REMOVING;
         for (name, removed) in removals {
-            if !matches!(tokio::time::timeout_at(until, removed).await, Ok(Ok(()))) {
+            if matches!(tokio::time::timeout_at(until, removed).await, Ok(Ok(()))) {
+                self.removed.insert(name);
+            } else {
                 self.got.retain(|(_, claim)| claim.claim != name);
                 self.queues.lock().claims.remove(&name);
             }
@@ -165,12 +179,13 @@ impl Poll<'_> {
 
     /// Returns the claims that the receiver has got, sorted by their timers' due moments. From then on the receiver
     /// owns the claims, and their times run. Leaves out claims that are no longer open: if the service stops, their
-    /// timers are parked.
+    /// timers are parked. A timer that the store has removed cannot be parked. So the receiver gets it even if its
+    /// claim is no longer open, and can then neither end nor renew this claim.
     pub(super) fn leave(mut self) -> Vec<Claim> {
         let mut got = core::mem::take(&mut self.got);
         {
             let mut state = self.queues.lock();
-            got.retain_mut(|(_, claim)| state.claims.hand_over(claim));
+            got.retain_mut(|(_, claim)| state.claims.hand_over(claim) || self.removed.contains(&claim.claim));
         }
         got.sort_by(|(due, claim), (other_due, other)| (due, &claim.id).cmp(&(other_due, &other.id)));
         got.into_iter().map(|(_, claim)| claim).collect()

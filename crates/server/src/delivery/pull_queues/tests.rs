@@ -340,6 +340,30 @@ async fn at_a_stop_either_the_receiver_has_a_timer_or_the_timer_is_parked() {
     assert!(matches!(has.request().await, Some(ClaimRequest::Stop)));
 }
 
+/// Tests a stop while timers that are delivered at most once are being removed. The receiver gets the timers that the
+/// store removes, since nobody else could get them, and not those that stay stored.
+#[tokio::test(start_paused = true)]
+async fn a_stop_during_a_removal_keeps_no_removed_timer_from_its_receiver() {
+    let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
+    let at = Arc::clone(&queues);
+    let fetch = tokio::spawn(async move { at.fetch("a", "q", 3, Duration::from_secs(5)).await.unwrap() });
+    let mut removed = handed_over_as(&queues, 1, true).await;
+    let mut refused = handed_over_as(&queues, 2, true).await;
+    let mut stays = handed_over_as(&queues, 3, false).await;
+    let (gate, open) = tokio::sync::oneshot::channel::<()>();
+    let removed = tokio::spawn(async move { removed.is_handed_over(async { open.await.is_ok() }).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    queues.close();
+    assert!(!fetch.is_finished(), "the store has not removed the timer");
+    gate.send(()).unwrap();
+    assert!(!refused.is_handed_over(ready(false)).await && !stays.is_handed_over(ready(true)).await);
+    drop(refused);
+    let got: Vec<String> = fetch.await.unwrap().into_iter().map(|claim| claim.claim).collect();
+    assert_eq!(got, [claim(1).claim]);
+    assert!(!removed.await.unwrap(), "the claim has ended");
+    assert!(queues.end("a", &claim(1).claim, Verdict::Done).await.is_none());
+}
+
 /// Tests timers that are delivered at most once. A receiver gets such a timer only after the store has removed it. A
 /// timer that the store does not remove, or not in time, keeps no other timer from the receiver.
 #[tokio::test(start_paused = true)]

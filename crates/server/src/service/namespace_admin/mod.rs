@@ -241,7 +241,7 @@ impl NamespaceAdmin {
     /// Removes a namespace with the mark of a removal, unless it has timers or schedules.
     async fn end_removal(&self, name: &str, removal: u64) -> Result<(), Problem> {
         let is_settled = tokio::select! {
-            is_settled = self.await_creations(name) => is_settled,
+            is_settled = self.await_holders(name) => is_settled,
             () = self.stop.begun() => false,
         };
         // A service that stops has no time for the removal.
@@ -275,9 +275,9 @@ impl NamespaceAdmin {
         self.change(move |stored| remove_marked(stored, &key, removal).then_some(()).ok_or_else(ended)).await
     }
 
-    /// Waits for the end of the creations that were admitted before the removal of their namespace. Returns false if
-    /// one of them does not end in time.
-    async fn await_creations(&self, name: &str) -> bool {
+    /// Waits for the end of the creations and deliveries that were admitted before the removal of their namespace.
+    /// Returns false if one of them does not end in time.
+    async fn await_holders(&self, name: &str) -> bool {
         if self.namespaces.is_shared() {
             // Other nodes use copies of the namespaces. During this time they may still create timers in the removed
             // namespace.
@@ -285,7 +285,8 @@ impl NamespaceAdmin {
         }
         // From here on, only creations that were already admitted can store timers in the namespace.
         let begin = Instant::now();
-        // A creation holds the namespace until its timer is stored.
+        // A creation holds the namespace until its timer is stored, and a delivery until it ends. The timer of a
+        // delivery may be stored no longer, if it is delivered at most once.
         while self.namespaces.is_held(name) {
             if begin.elapsed() >= SETTLING {
                 return false;

@@ -330,7 +330,7 @@ impl Namespaces {
 
     /// Returns whether a creation or a delivery still has the namespace `name`, which is being removed, or has it as it
     /// was before a change. The removal of a namespace waits for these holders, because each of them may still store a
-    /// timer or a schedule.
+    /// timer or a schedule, or record the end of a delivery.
     pub(crate) fn is_held(&self, name: &str) -> bool {
         let known = self.known();
         let is_removed_held =

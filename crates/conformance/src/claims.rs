@@ -132,7 +132,7 @@ fn at_most_once_is_at_most_once(make: Make<'_>) {
     assert_eq!((leased.timer.id, leased.timer.deliveries), (timer.id, 1));
     assert_eq!(bench.get("k").as_ref(), Some(&leased.timer), "a claim only leases it");
     let recovered = pollster::block_on(bench.store.recover(bench.by, bench.claims.get())).expect("a read");
-    assert_eq!(recovered, [leased.clone()]);
+    assert_eq!(recovered, core::slice::from_ref(&leased));
     assert_eq!(bench.renew(vec![(timer.id, leased.token)]), []);
     // The holder dies. The delivery has not begun. It counts, since its handler may have ended the process.
     bench.set(5 + LEASE);

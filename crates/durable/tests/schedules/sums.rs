@@ -29,7 +29,7 @@ impl World {
 
     /// Ends the runtime, lets the time pass, and starts a runtime on the same store.
     fn be_away(mut self, time: Duration) -> Self {
-        drop(self.durable.take().map(|durable| durable.shutdown(PATIENCE)));
+        let _ended = self.durable.take().map(|durable| durable.shutdown(PATIENCE));
         self.clock.advance(time);
         let world = Self::on(self.clock.clone(), Arc::clone(&self.store), Arc::clone(&self.seen));
         world.settle();

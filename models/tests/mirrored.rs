@@ -39,8 +39,8 @@ const PARTS: [(&str, &str, &str); 37] = [
     ("0001.sql", "check_not_remembered", "remembered r WHERE r.id = p_id AND r.until > p_now;"),
     ("0001.sql", "xid_for", "THEN pg_current_xact_id() END"),
     // `BeginCancel`, `Cancel`: the lock of the row, and then a look for its lease.
-    ("0001_calls.sql", "cancel", "v_id := tourbillon.lock_at("),
-    ("0001_calls.sql", "cancel", "tourbillon.withdraw_locked(v_id, 'c',"),
+    ("0001_calls.sql", "withdraw_named", "v_id := tourbillon.lock_at("),
+    ("0001_calls.sql", "withdraw_named", "tourbillon.withdraw_locked(v_id, 'c',"),
     ("0001.sql", "lock_at", "FROM tourbillon.timer t WHERE t.id = p_id FOR UPDATE;"),
     ("0001.sql", "lock_at", "t.key = p_key AND t.phase IN ('p', 'k') FOR UPDATE;"),
     ("0001.sql", "withdraw_locked", "IF tourbillon.is_leased(p_id) THEN"),
@@ -82,16 +82,16 @@ const PARTS: [(&str, &str, &str); 37] = [
                 AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL;",
     ),
     // `Done`: the lock of the row, and then the comparison of the token.
-    ("0001_calls.sql", "done", "FROM tourbillon.timer t WHERE t.id = done.id FOR UPDATE;"),
+    ("0001_calls.sql", "end_named", "FROM tourbillon.timer t WHERE t.id = p_id FOR UPDATE;"),
     (
         "0001_calls.sql",
-        "done",
-        "FROM tourbillon.lease l WHERE l.id = done.id
+        "end_named",
+        "FROM tourbillon.lease l WHERE l.id = p_id
          AND l.incarnation = ('x' || left(v_token, 16))::bit(64)::bigint
          AND l.claim = ('x' || right(v_token, 16))::bit(64)::bigint;",
     ),
-    ("0001_calls.sql", "done", "USING ERRCODE = 'TB001';"),
-    ("0001_calls.sql", "done", "PERFORM tourbillon.remove_locked(done.id,"),
+    ("0001_calls.sql", "end_named", "USING ERRCODE = 'TB001';"),
+    ("0001_calls.sql", "end_named", "PERFORM tourbillon.remove_locked(p_id,"),
 ];
 
 #[test]

@@ -265,11 +265,7 @@ fn an_occurrence_that_was_put_off_while_the_clock_was_ahead_does_not_silence_its
                     continue;
                 }
                 let world = World::new();
-                world.put(Schedule {
-                    missed,
-                    overlap,
-                    ..Schedule::new(Plan::Every(HOUR.as_millis() as u64))
-                });
+                world.put(Schedule { missed, overlap, ..Schedule::new(Plan::Every(HOUR.as_secs() * 1_000)) });
                 if verdict == retry {
                     *world.verdict.lock().unwrap() = Some(verdict.clone());
                     world.pass(HOUR);
@@ -296,7 +292,7 @@ fn an_occurrence_that_was_put_off_while_the_clock_was_ahead_does_not_silence_its
 fn a_look_that_was_put_off_while_the_clock_was_ahead_comes_back() {
     let world = World::new();
     let day = HOUR * 24;
-    let tenth = Plan::Every(10 * day.as_millis() as u64);
+    let tenth = Plan::Every(10 * day.as_secs() * 1_000);
     world.put(Schedule { overlap: Overlap::QueueOne, ..Schedule::new(tenth) });
     *world.verdict.lock().unwrap() = Some(Verdict::Snooze(noon() + day * 28));
     world.pass(day * 10);

@@ -136,11 +136,14 @@ impl Hook for Fates {
     }
 }
 
-/// A runtime whose handler notes its calls, with the stored timer at the call.
+/// The numbers of the timers whose handlers were called, each with the stored timer at the call.
+type Calls = Arc<Mutex<Vec<(u64, Option<Timer>)>>>;
+
+/// A runtime whose handler notes its calls.
 struct World {
     store: Arc<Hooked<Fates>>,
     durable: Durable,
-    calls: Arc<Mutex<Vec<(u64, Option<Timer>)>>>,
+    calls: Calls,
     events: Arc<Mutex<Vec<String>>>,
 }
 

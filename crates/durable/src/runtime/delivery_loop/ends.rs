@@ -372,6 +372,15 @@ impl Ends {
     /// for this part, removes its entry from `parts`.
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
+        // A removal whose delivery was settled becomes another end. Such an end is not sent together with removals:
+        // while the store cannot make changes durable, it would fail with them again and again.
+        part.batch.iter_mut().chain(part.waiting.iter_mut()).for_each(DeliveryEnd::follow_settlement);
+        if part.batch.iter().any(DeliveryEnd::is_removal) {
+            let batch = core::mem::take(&mut part.batch).into_iter();
+            let (removals, others): (Vec<_>, Vec<_>) = batch.partition(DeliveryEnd::is_removal);
+            part.batch = removals;
+            part.waiting.extend(others);
+        }
         if part.batch.is_empty() {
             let is_alone = part.alone > 0;
             part.alone = part.alone.saturating_sub(1);
@@ -394,7 +403,6 @@ impl Ends {
             return;
         }
         (part.state, part.since) = (PartState::AtStore, Instant::now());
-        part.batch.iter_mut().for_each(DeliveryEnd::follow_settlement);
         let call = report(Arc::clone(&self.store), &part.batch, self.durability);
         self.reports.push(Report { part: number, call });
     }

@@ -157,13 +157,8 @@ mod tests {
 
     /// Stores a timer in the namespace `shop`, which does not exist.
     async fn place(store: &dyn TimerStore) {
-        place_in(store, "shop").await;
-    }
-
-    async fn place_in(store: &dyn TimerStore, namespace: &str) {
         let at = store.now() + Duration::from_secs(3_600);
-        let timer =
-            Timer { namespace: namespace.into(), ..Timer::new(TimerId::fresh(), "of the backup", at) };
+        let timer = Timer { namespace: "shop".into(), ..Timer::new(TimerId::fresh(), "of the backup", at) };
         let op = Op::Place(Box::new(timer), IfPresent::Reject);
         store.apply(vec![op], Durability::PowerLoss).await.unwrap();
     }
@@ -336,28 +331,6 @@ mod tests {
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 
-    #[tokio::test]
-    async fn a_start_makes_no_namespace_with_a_name_that_no_request_can_have() {
-        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
-        let store = double::node(&documents, 1);
-        // The first start makes the document of namespaces, without which a start with timers is refused.
-        let first = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
-        tokio::task::spawn_blocking(move || first.close(Duration::ZERO)).await.unwrap();
-        for name in ["a/b\n", "..", "é", "shop"] {
-            place_in(&*store, name).await;
-        }
-        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
-        let made: Vec<_> = service.namespaces().all().keys().map(|name| name.to_string()).collect();
-        assert_eq!(made, ["default", "shop"]);
-        for name in [r#""a/b\n""#, r#""..""#, r#""é""#] {
-            let tells = |notice: &str| notice.contains(name) && notice.contains("not delivered");
-            assert!(service.notices().iter().any(|notice| tells(notice)), "{name}: {:?}", service.notices());
-        }
-        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
-    }
-
-    /// Tests a namespace that another node makes during the start, after the first read of the namespaces. Another node
-    /// also makes timers in it, so the start counts them.
     #[tokio::test]
     async fn a_start_on_redis_takes_no_namespace_for_missing_that_another_node_has_just_made() {
         let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());

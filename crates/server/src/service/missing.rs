@@ -3,7 +3,6 @@
 
 use super::deployment::refuse_note;
 use super::open_error::OpenError;
-use crate::convert::is_name;
 use crate::settings::RedisSettings;
 use crate::state::{ClusterStore, Namespace, Namespaces};
 use pollster::block_on;
@@ -60,21 +59,12 @@ pub(super) fn still_missing(
 /// Adds the namespaces `missing`, which have stored timers, to the namespaces of the service. Also adds a notice about
 /// each of them to `notices`, unless another node has made the namespace in the meantime. The notice says that the
 /// namespace "is not" `stored`. So `stored` is, for example, the text "in namespaces.json".
-///
-/// A name that no request could have made is not added: no request could read or remove that namespace. Its timers are
-/// not delivered, as another notice says.
 pub(super) fn add_missing(
     namespaces: &Namespaces,
     missing: &[Box<str>],
     stored: &str,
     notices: &mut Vec<Box<str>>,
 ) -> io::Result<()> {
-    let (missing, unfit): (Vec<&Box<str>>, Vec<_>) = missing.iter().partition(|name| is_name(name));
-    let unfit = unfit.into_iter().map(|name| {
-        format!("there are timers in {name:?}, which is no name of a namespace: they are not delivered")
-            .into()
-    });
-    notices.extend(unfit);
     if missing.is_empty() {
         return Ok(());
     }
@@ -83,8 +73,8 @@ pub(super) fn add_missing(
             .into()
     };
     let made = namespaces.change(|stored| {
-        let new = missing.iter().filter(|name| !stored.namespaces.contains_key(**name));
-        let new: Vec<Box<str>> = new.map(|name| Box::clone(name)).collect();
+        let mut new = missing.to_vec();
+        new.retain(|name| !stored.namespaces.contains_key(name));
         stored.namespaces.extend(new.iter().map(|name| (name.clone(), Namespace::default())));
         new
     })?;

@@ -114,8 +114,8 @@ impl Callback {
         if let Some(Host::Domain(name)) = url.host()
             && dns_name(name).is_none()
         {
-            let fault =
-                "the name of its host has an empty part, a part above 63 bytes, or above 253 bytes in all";
+            let fault = "DNS has no such name of a host: a part has 1 to 63 bytes, which are letters, digits, `_` \
+                         and, but for the first one, `-`; a name has at most 253 bytes";
             return Err(Refusal::Url(fault.into()));
         }
         let blocked = |blocked| Err(Refusal::Destination(blocked));

@@ -371,6 +371,10 @@ BEGIN
             IF NOT tourbillon.is_ipv4(v_host) THEN
                 RETURN false;
             END IF;
+        -- DNS has no other names. A name with letters beyond ASCII has other letters in DNS.
+        ELSIF v_host ~ '^[!-~]+$' AND (length(regexp_replace(v_host, '[.]$', '')) > 253
+            OR v_host !~ '^([A-Za-z0-9_*][A-Za-z0-9_-]{0,62}[.])*[A-Za-z0-9_*][A-Za-z0-9_-]{0,62}[.]?$') THEN
+            RETURN false;
         END IF;
     END IF;
     IF v_host IS NULL OR length(v_port) > 5 OR v_port <> '' AND v_port::int > 65535 THEN

@@ -20,7 +20,7 @@ enum Takes {
 
 use Takes::{Both, HttpAlone, Neither, SqlAlone};
 
-const URLS: [(&str, Takes); 71] = [
+const URLS: [(&str, Takes); 74] = [
     ("https://b.c", Both),
     ("https://b.c?x", Both),
     ("https://b.c#f", Both),

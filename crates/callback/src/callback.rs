@@ -114,8 +114,8 @@ impl Callback {
         if let Some(Host::Domain(name)) = url.host()
             && dns_name(name).is_none()
         {
-            let fault = "DNS has no such name of a host: a part has 1 to 63 bytes, which are letters, digits, `_` \
-                         and, but for the first one, `-`; a name has at most 253 bytes";
+            let fault = "DNS has no such name of a host: each part has 1 to 63 letters, digits, `_` or `-`, and \
+                         does not begin with `-`, and the name has at most 253 bytes";
             return Err(Refusal::Url(fault.into()));
         }
         let blocked = |blocked| Err(Refusal::Destination(blocked));
@@ -225,7 +225,7 @@ mod tests {
             "https://./".to_owned(),
         ] {
             let refusal = read(&url).unwrap_err();
-            assert!(refusal.to_string().contains("63 bytes"), "{url}: {refusal}");
+            assert!(refusal.to_string().contains("63 letters"), "{url}: {refusal}");
         }
         for url in [&*long(63, 1), &long(60, 4), "https://a_b.example/", "https://my_service./"] {
             assert!(read(url).is_ok(), "{url}");

@@ -90,9 +90,9 @@ fn watch() {
     }
 }
 
-/// The greatest change of the [`distance`] within a second that does not count as a step, in nanoseconds. The system
-/// may also correct the time of day gradually, which changes the distance by less. A greater change means that the time
-/// of day was set to another time.
+/// The greatest change of the [`distance`] (the time of day minus the monotonic clock) within a second that does not
+/// count as a step, in nanoseconds. A greater change means that the time of day was set to another time. Gradual
+/// corrections of the time of day change the distance by less.
 const NOTICED: u128 = 2_000_000;
 
 /// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results of this
@@ -153,7 +153,7 @@ mod tests {
         assert!(now > Duration::from_secs(1_600_000_000), "{now:?}");
     }
 
-    /// Is locked by each test that calls the subscribers, since all tests share them.
+    /// Locked by each test that calls the subscribers, since all tests share the subscribers.
     static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]

@@ -75,15 +75,16 @@ pub struct Delivery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permission {
     Granted,
-    /// The store has not confirmed yet that it has removed the timer. [`Settlement::wake`] follows.
+    /// The store has not confirmed yet that it has removed the timer. [`Settlement::wake`] wakes the delivery's future
+    /// after the store's answer.
     Awaited,
     Refused,
 }
 
-/// The runtime, as a delivery that begins sees it.
+/// The method of a runtime that a [`Delivery`] calls when its handler begins the delivery.
 pub(crate) trait Begin: Send + Sync {
     /// Begins the delivery `number` for [`Delivery::begin`]. Asks the store to remove the timer if the timer is
-    /// delivered at most once and the store has it.
+    /// delivered at most once and is still stored.
     fn begin(&self, number: u64) -> Permission;
 }
 
@@ -96,10 +97,10 @@ pub(crate) struct Settlement(Mutex<Settled>);
 #[derive(Debug, Default)]
 struct Settled {
     is_settled: bool,
-    /// True if the timer is delivered at most once, and its delivery has begun.
+    /// True if the store has removed the timer, because it is delivered at most once and its delivery has begun.
     is_removed: bool,
-    /// What becomes of the timer if it is still stored. Used only if the delivery was settled while the store was asked
-    /// to remove the timer.
+    /// The end of the delivery if the timer is still stored. `None` unless the delivery was settled while the store was
+    /// asked to remove the timer.
     instead: Option<Instead>,
     wakers: Vec<Waker>,
 }
@@ -116,7 +117,7 @@ pub(crate) struct Instead {
 pub(crate) const PUT_OFF: Duration = Duration::from_secs(1);
 
 impl Instead {
-    /// Gives the timer back after a pause that begins at the moment `now` of the store.
+    /// Makes an end by which the timer stays stored, and is due again [`PUT_OFF`] after the store's time `now`.
     pub(crate) fn put_off(now: UtcMillis) -> Self {
         Self { verdict: Verdict::Snooze(now + PUT_OFF), answered: None }
     }
@@ -135,8 +136,8 @@ impl Settlement {
         !core::mem::replace(&mut self.lock().is_settled, true)
     }
 
-    /// Settles a delivery while the store is asked to remove its timer. If the timer does not leave the store, its
-    /// lease ends by `instead`. Does nothing if the delivery is already settled. The caller must then call
+    /// Settles a delivery (decides its end) while the store is asked to remove its timer. If the timer is not removed,
+    /// `instead` is the end of the delivery. Does nothing if the delivery is already settled. The caller must then call
     /// [`wake`](Self::wake).
     pub(crate) fn settle_by(&self, instead: Instead) {
         let mut inner = self.lock();
@@ -145,7 +146,7 @@ impl Settlement {
         }
     }
 
-    /// Removes and returns the end of [`settle_by`](Self::settle_by).
+    /// Removes and returns the end that [`settle_by`](Self::settle_by) has stored. `None` if no end is stored.
     pub(crate) fn take_instead(&self) -> Option<Instead> {
         self.lock().instead.take()
     }
@@ -160,7 +161,7 @@ impl Settlement {
         self.lock().is_removed
     }
 
-    /// Wakes all futures that wait until the delivery is settled ([`poll`](Self::poll)), or until it begins.
+    /// Wakes all futures that wait until the delivery is settled ([`poll`](Self::poll)), or until it may begin.
     pub(crate) fn wake(&self) {
         let wakers = core::mem::take(&mut self.lock().wakers);
         for waker in wakers {
@@ -221,21 +222,21 @@ impl Delivery {
         self.guarantee == Guarantee::AtMostOnce
     }
 
-    /// Begins the delivery, for a handler of which the builder says that it
-    /// [`begins_itself`](crate::Builder::begins_itself). Returns true if the handler may act now.
+    /// Begins the delivery. A handler calls this method only if the builder has the setting
+    /// [`begins_itself`](crate::Builder::begins_itself) for its kind. Returns true if the handler may act now.
     ///
     /// A timer that is delivered at most once leaves the store at this moment. The call returns true once the store has
     /// confirmed the removal with the durability [`PowerLoss`](crate::store::Durability::PowerLoss). It returns false,
-    /// and the handler must not act, if the timer was cancelled or replaced, if the lease was lost, or if nobody knows
-    /// whether the store has removed the timer. The timer may be lost then. Such a delivery is over, and so the runtime
-    /// usually drops the handler's future before it sees this answer. For any other delivery, the call returns true at
-    /// once, unless the delivery [is over](Self::is_over).
+    /// and the handler must not act, if the timer was cancelled or replaced, if the lease was lost, or if it is unknown
+    /// whether the store has removed the timer. In the last case, the timer may be lost. Usually the runtime drops the
+    /// handler's future before the call returns false, because the delivery is over. For a timer that is delivered at
+    /// least once, the call returns true at once, unless the delivery [is over](Self::is_over).
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the store may remove the timer all the same. Another call then returns the result. If
-    /// the handler answers instead, the answer decides what becomes of the timer if the store has not got the removal.
-    /// Otherwise the timer is lost.
+    /// If the future is dropped, the store may still remove the timer. Another call of `begin` returns the result of
+    /// the removal. If the handler returns a verdict instead, the verdict takes effect if the removal has not reached
+    /// the store. Otherwise the timer is lost.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;
@@ -273,8 +274,8 @@ impl Delivery {
         .await
     }
 
-    /// Returns true if the delivery of a timer that is delivered at most once has begun, so the store has the timer no
-    /// longer. No verdict of the handler stores it again.
+    /// Returns true if the timer is delivered at most once and its delivery has begun. The store has then removed the
+    /// timer, and no verdict of the handler stores it again.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         self.lease.is_removed()

@@ -183,12 +183,12 @@ impl fmt::Debug for Threads {
     }
 }
 
-/// The threads of a runtime on which handlers run that do not run on the program's executor.
+/// The threads of a runtime for the handlers that do not run on the program's executor.
 #[derive(Debug)]
 pub(crate) struct Workers {
     handlers: Threads,
-    /// The threads on which schedules decide, if these threads are not those of the handlers. With an executor, many
-    /// blocking handlers may wait for a thread, and a decision must not wait behind them.
+    /// Separate threads for the decisions of schedules, which must not wait behind many blocking handlers. `None` if
+    /// the decisions run on the threads of the handlers.
     decisions: Option<Threads>,
 }
 
@@ -205,7 +205,7 @@ impl Workers {
         &self.handlers
     }
 
-    /// Returns the threads on which schedules decide.
+    /// Returns the threads for the decisions of schedules.
     pub(crate) fn for_decisions(&self) -> &Threads {
         self.decisions.as_ref().unwrap_or(&self.handlers)
     }

@@ -26,7 +26,7 @@ pub(crate) enum Place {
     Executor,
     /// The workers, since the handler blocks its thread.
     Workers,
-    /// The threads on which schedules decide.
+    /// The threads for the decisions of schedules. A decision determines which instants of a schedule get occurrences.
     Decisions,
 }
 
@@ -78,7 +78,7 @@ where
     }
 }
 
-/// Wraps the blocking handler by which schedules decide.
+/// Wraps a blocking handler that makes the decisions of schedules.
 pub(crate) struct Deciding<H>(pub(crate) H);
 
 impl<H: Handler> Handler for Deciding<H> {

@@ -316,8 +316,8 @@ impl Instants {
         (next > instant && next < UtcMillis::MAX).then_some(next)
     }
 
-    /// Returns the first instant of a calendar that is not before `moment`. A fixed period counts from `moment`, which
-    /// is then the result.
+    /// Returns the first instant of a calendar that is not before `moment`. For a fixed period, which counts from
+    /// `moment`, returns `moment`.
     pub(crate) fn first_from(&self, moment: UtcMillis) -> Option<UtcMillis> {
         let first = match self {
             Self::Every(_) => moment,
@@ -349,8 +349,8 @@ pub struct Following {
 pub const MOST_COUNTED: u64 = 100_000;
 
 impl Series {
-    /// Computes the next occurrence of the series, at the moment `now` at which the occurrence before it has ended.
-    /// That occurrence was scheduled for the instant `scheduled`.
+    /// Computes the next occurrence of the series. `scheduled` is the instant for which the last occurrence was
+    /// scheduled. `now` is the moment at which the last occurrence has ended.
     ///
     /// ```
     /// use std::time::Duration;

@@ -20,8 +20,8 @@ pub struct Policy {
     /// The number of failures after which the timer is dead. 10 by default; 0 counts as 1.
     pub attempts: u32,
     /// The number of deliveries after which the timer is dead, even without a reported failure. The limit also counts
-    /// deliveries whose processes died or whose leases ended, and so does it for a timer that is delivered at most once
-    /// and whose delivery had not begun. 20 by default; 0 counts as 1.
+    /// deliveries whose processes died or whose leases expired, even if the timer is delivered at most once and its
+    /// delivery had not begun. 20 by default; 0 counts as 1.
     pub deliveries: u32,
     /// The greatest age of the timer, counted from its scheduled moment. After a failure, a snooze or an expired lease,
     /// the timer is dead if its next delivery would come after this age. The limit does not apply to a delivery that
@@ -112,7 +112,7 @@ pub enum Backoff {
     Ladder(Vec<Duration>),
 }
 
-/// The number of doublings by which a pause of one nanosecond exceeds the longest [`Duration`].
+/// The number of doublings after which a pause of one nanosecond exceeds the longest [`Duration`].
 const MOST_DOUBLINGS: u32 = 94;
 
 const STANDARD: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];

@@ -81,7 +81,7 @@ pub struct Spec<P> {
     pub(crate) durability: Durability,
 }
 
-/// The rule by which a timer becomes the first occurrence of a series.
+/// The plan of a series whose first occurrence is the described timer.
 #[derive(Clone, Debug)]
 pub(crate) struct Repeat {
     plan: Plan,
@@ -223,7 +223,7 @@ impl<P> Spec<P> {
         Self { policy, ..self }
     }
 
-    /// Sets the number of failures after which the timer is dead.
+    /// Sets the number of failures after which the timer is dead: it stays stored, but is not delivered again.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.policy.attempts = attempts;
         self
@@ -533,8 +533,8 @@ impl<P> fmt::Display for ScheduleError<P> {
 
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
-/// Fails if the name of a timer's kind or a label is too long, or if there are too many labels. Each label must be
-/// given once.
+/// Fails if the name of a timer's kind or a label is too long, or if there are too many labels. The caller removes
+/// duplicate labels before.
 pub(crate) fn admit_names(kind: &str, labels: &[Box<str>]) -> Result<(), Rejection> {
     too_long("the kind's name", kind, LONGEST_NAME)?;
     labels.iter().try_for_each(|label| too_long("a label", label, LONGEST_NAME))?;

@@ -23,8 +23,9 @@
 //!     its right by the token of its claim. Holders of earlier leases are refused.
 //! D3. A timer that was cancelled or replaced is not claimed afterwards.
 //! D4. A failure is counted when it is reported. A delivery is counted by the claim. If the delivery ends with a
-//!     snooze, a park or a release, the count is taken back. The count of a timer that is delivered at most once is
-//!     also taken back when its lease expires, because its delivery has not begun: the timer would have ended before.
+//!     snooze, a park or a release, the count is taken back. The expiry of a lease does not take the count back, even
+//!     if the timer is delivered at most once and its delivery has not begun: the handler may have ended the process
+//!     before that.
 //! D5. A timer ends in exactly one way: done, dead, or withdrawn.
 
 use crate::phase::PAUSED;
@@ -60,7 +61,7 @@ pub enum Event {
     /// The delivery under the lease with this token succeeded.
     Ack(Token),
     /// The lease with this token ends before the handler is called, and no later delivery follows. Either the delivery
-    /// is later than the timer's policy permits, or the only delivery of a timer at most once begins.
+    /// is later than the timer's policy permits, or the timer is delivered at most once, and its only delivery begins.
     Skip(Token),
     /// The delivery under the lease with this token failed.
     Fail(Token, Failure),
@@ -89,7 +90,7 @@ pub enum Event {
 /// A failed delivery, as reported by its handler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The text of the error that the handler reported. The step of the timer replaces the zero bytes of the text.
+    /// The text of the error that the handler reported. [`step`] replaces the zero bytes of the text.
     pub error: Box<str>,
     /// The pause until the next delivery. `None` means the pause of the policy.
     pub retry_after: Option<Duration>,
@@ -112,8 +113,8 @@ pub enum Next {
 pub enum End {
     /// A delivery succeeded.
     Done,
-    /// The timer ended before its handler was called: the delivery was too late, or the only delivery of a timer at
-    /// most once begins.
+    /// The timer ended before its handler was called: the delivery was too late, or the timer is delivered at most
+    /// once, and its only delivery begins.
     Skipped,
     /// The timer was withdrawn for this reason.
     Withdrawn(Withdrawal),
@@ -318,31 +319,31 @@ fn fail(timer: &Timer, failure: Failure, now: UtcMillis) -> Timer {
 /// The kind of an [`Event`], without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
-    /// See [`Event::Claim`].
+    /// A claimant leases the timer ([`Event::Claim`]).
     Claim,
-    /// See [`Event::Renew`].
+    /// The holder renews its lease ([`Event::Renew`]).
     Renew,
-    /// See [`Event::Ack`].
+    /// The delivery succeeded ([`Event::Ack`]).
     Ack,
-    /// See [`Event::Skip`].
+    /// The lease ends before the handler is called, and no delivery follows ([`Event::Skip`]).
     Skip,
-    /// See [`Event::Fail`].
+    /// The delivery failed ([`Event::Fail`]).
     Fail,
-    /// See [`Event::Snooze`].
+    /// The handler puts the timer off ([`Event::Snooze`]).
     Snooze,
-    /// See [`Event::Release`].
+    /// The holder ends its lease early ([`Event::Release`]).
     Release,
-    /// See [`Event::Expire`].
+    /// The lease has expired, or its holder is gone ([`Event::Expire`]).
     Expire,
-    /// See [`Event::Withdraw`].
+    /// The user cancels or replaces the timer ([`Event::Withdraw`]).
     Withdraw,
-    /// See [`Event::Park`].
+    /// The timer is parked for a reason ([`Event::Park`]).
     Park,
-    /// See [`Event::Unpark`].
+    /// The timer is no longer parked ([`Event::Unpark`]).
     Unpark,
-    /// See [`Event::Move`].
+    /// The user changes the due moment ([`Event::Move`]).
     Move,
-    /// See [`Event::Replay`].
+    /// A dead timer is delivered again ([`Event::Replay`]).
     Replay,
 }
 

@@ -5,7 +5,7 @@ pub(crate) fn has_zero_byte(text: &str) -> bool {
     text.contains('\0')
 }
 
-/// Replaces the zero bytes of a text that nobody has chosen, such as the error of a delivery.
+/// Replaces the zero bytes of a text. For texts that no caller can correct, such as the error of a delivery.
 pub(crate) fn without_zero_bytes(text: Box<str>) -> Box<str> {
     if has_zero_byte(&text) { text.replace('\0', "\u{fffd}").into() } else { text }
 }

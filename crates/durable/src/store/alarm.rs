@@ -54,7 +54,7 @@ pub struct Claiming<'a> {
 
 impl Claiming<'_> {
     /// Ends the claim with its answer: the due moment of the first timer that the claim has left in the store, or
-    /// `None` if it has left no timer. Due timers do not count if the claim has left them because their namespaces have
+    /// `None` if no timer is left. The caller ignores due timers that the claim has left because their namespaces have
     /// used up their shares of the handlers.
     pub fn end(mut self, first_due: Option<UtcMillis>) {
         self.answer = Some(first_due.unwrap_or(UtcMillis::MAX));
@@ -81,10 +81,10 @@ impl Alarm {
     }
 
     /// Records which shards belong to other nodes: bit `n` of `others` stands for shard `n`. From now on, a timer that
-    /// is committed in one of these shards does not wake the subscribers. Each successful claim of this node calls this
-    /// method with the shards in the claim's answer, before the claim ends. When this process has stopped being a node,
-    /// the owners of the shards are unknown. The node then sets zero, as in a new `Alarm`, so that a timer of any shard
-    /// wakes the subscribers.
+    /// is committed in one of these shards does not wake the subscribers. After each successful claim of this node, and
+    /// before [`Claiming::end`], the store calls this method with the shards from the claim's answer. When this process
+    /// is no longer a node, it does not know the owners of the shards. The store then sets zero, as in a new `Alarm`,
+    /// so that a timer of any shard wakes the subscribers.
     pub fn set_others(&self, others: u32) {
         self.first_due().others = others;
     }
@@ -95,9 +95,8 @@ impl Alarm {
         self.wake_for_shards(due, u32::MAX);
     }
 
-    /// Works as [`wake_for`](Self::wake_for) for the earliest due moment of several timers, but wakes nobody if all of
-    /// these timers are surely in shards of other nodes. Bit `n` of `shards` is set if one of the timers is in shard
-    /// `n`.
+    /// Works as [`wake_for`](Self::wake_for) for several timers. `due` is the earliest of their due moments. Bit `n` of
+    /// `shards` is set if one of the timers is in shard `n`. Wakes nobody if all these shards belong to other nodes.
     pub fn wake_for_shards(&self, due: UtcMillis, shards: u32) {
         let is_earlier = {
             let mut first = self.first_due();
@@ -134,7 +133,8 @@ impl Alarm {
         }
     }
 
-    /// Forgets the answer of the last claim, because it belongs to another deployment.
+    /// Forgets the answer of the last claim. The store calls this method when it connects to another deployment, whose
+    /// timers the answer does not describe.
     pub fn clear(&self) {
         self.first_due().known = None;
     }
@@ -156,7 +156,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// The due moment of a timer. A claim that has left no timer is answered before it.
+    /// The due moment of a timer.
     const DUE: UtcMillis = UtcMillis::from_millis(5);
 
     /// Returns an alarm, and the number of times that it has woken its subscriber.

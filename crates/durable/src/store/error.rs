@@ -37,8 +37,8 @@ pub enum StoreErrorKind {
     Io,
     /// The answer was lost, so the operation may or may not have taken effect. The caller may repeat the operation.
     Unknown,
-    /// A transaction of another program has held a timer or a key of the operation for longer than the store waits. The
-    /// store works, and the caller may repeat the operation.
+    /// A transaction of another program has kept a timer or a key of the operation locked for longer than the store
+    /// waits. The store itself works, and the caller may repeat the operation.
     Held,
 }
 

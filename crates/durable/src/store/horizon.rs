@@ -21,8 +21,8 @@ const WITHIN: [Duration; 10] = [
     Duration::from_secs(3_650 * DAY),
 ];
 
-/// The index of one hour in [`WITHIN`]. The spans up to this index end exactly at the times in `WITHIN`. The end of a
-/// later span is rounded up to the end of an hour of UTC.
+/// The index of the entry of one hour in [`WITHIN`]. The spans up to this index end exactly at the times in `WITHIN`.
+/// The end of a later span is rounded up to the end of an hour of UTC.
 pub(crate) const AN_HOUR: usize = 3;
 
 /// The counts of pending timers by the time until they are due. The time is divided into spans, and later spans are

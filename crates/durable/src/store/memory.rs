@@ -27,7 +27,7 @@ pub struct MemoryStore {
     wakers: Arc<Wakers>,
 }
 
-/// The functions that a store calls when a timer may be due earlier than before.
+/// The functions that a store calls when a timer may be due earlier than the last claim has reported.
 #[derive(Default)]
 pub(crate) struct Wakers(RwLock<Vec<Box<dyn Fn() + Send + Sync>>>);
 
@@ -45,8 +45,8 @@ impl Wakers {
 
 type Sorted = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The tables of a store in memory. `changed` has the old values of the entries that the current transaction has
-/// changed.
+/// The tables of a store in memory. For a rollback, `changed` has the old values of the entries that the current
+/// transaction has changed.
 #[derive(Default)]
 struct InMemory {
     tables: [Sorted; Table::ALL.len()],
@@ -143,8 +143,8 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the transaction `act`, which does not need the store's [`Turns`] (the note of how far claims have read the
-    /// index).
+    /// Runs the transaction `act`, which does not claim timers with shares. Only such a claim needs the store's
+    /// [`Turns`] (the record of how far claims have read the index).
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
@@ -152,8 +152,8 @@ impl MemoryStore {
         self.transact_in_turn(|ledger, _| act(ledger))
     }
 
-    /// Runs the transaction `act` with the store's [`Turns`] (the note of how far claims have read the index). If `act`
-    /// fails, undoes the changes of `act` and resets the turns.
+    /// Runs the transaction `act` with the store's [`Turns`] (the record of how far claims have read the index). If
+    /// `act` fails, undoes the changes of `act` and resets the turns.
     fn transact_in_turn<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>, &mut Turns) -> Result<R, StoreError>,

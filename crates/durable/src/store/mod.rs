@@ -112,8 +112,9 @@ pub enum Op {
     /// until an hour after the timer's end, so a caller can safely repeat the operation after a lost answer. With any
     /// other id, a repeated operation may store the timer again after its end.
     Place(Box<Timer>, IfPresent),
-    /// Withdraws the timer at an address. If an id is given and the timer has another id, the outcome is
-    /// [`Outcome::NotFound`]. A dead timer is removed.
+    /// Withdraws the timer at the address, so that it is not delivered again. The second value can require an id: if it
+    /// is given, and the timer at the address has another id, the outcome is [`Outcome::NotFound`]. A dead timer is
+    /// removed.
     Cancel(Address, Option<TimerId>),
     /// Withdraws timers of a namespace that have a label, up to a limit. Dead timers are withdrawn, too.
     CancelLabelled {
@@ -121,8 +122,8 @@ pub enum Op {
         namespace: Box<str>,
         /// The label that each withdrawn timer has.
         label: Box<str>,
-        /// The greatest number of timers that the operation withdraws. A limit of 0 counts as 1, so that a caller which
-        /// repeats the operation while timers are left comes to an end.
+        /// The greatest number of timers that the operation withdraws. A limit of 0 counts as 1. Otherwise a caller
+        /// that repeats the operation until no timer is left would never finish.
         limit: u32,
     },
     /// Moves the due moment of a pending or parked timer. An occurrence of a series keeps its scheduled instant, so the
@@ -134,16 +135,16 @@ pub enum Op {
     Pause(Address),
     /// Makes a paused timer, or the timer of a paused series, pending again.
     Resume(Address),
-    /// Ends a delivery that succeeded. The same transaction stores the next occurrence of a series. If the plan of the
-    /// series is not valid, no occurrence can follow, and the delivered occurrence stays as a dead timer
-    /// ([`DeathReason::Plan`](crate::state::DeathReason::Plan)). The same applies to each other way in which an
-    /// occurrence is done. If the occurrence was created more than a second after the store's present time, its clock
-    /// was ahead, and the series goes on from the present time.
+    /// Ends a delivery that succeeded. If the timer belongs to a series, the same transaction stores the next
+    /// occurrence. If the plan of the series is invalid, no occurrence can follow, and the delivered occurrence stays
+    /// stored as a dead timer ([`DeathReason::Plan`](crate::state::DeathReason::Plan)). If the creation time of the
+    /// occurrence is more than a second in the future, the clock was ahead then, and the series continues from the
+    /// present time.
     Ack(TimerId, Token),
-    /// Ends a lease before a handler is called. The timer is done, and the same transaction stores the next occurrence
-    /// of a series. If the timer was withdrawn during the lease, it ends as withdrawn instead. A runtime skips a
-    /// delivery that is too late. It also uses this operation to remove a timer that is delivered at most once, just
-    /// before it calls the handler.
+    /// Ends a lease before a handler is called. The timer is done, and a next occurrence is stored as for
+    /// [`Ack`](Self::Ack). If the timer was withdrawn during the lease, it ends as withdrawn instead. A runtime uses
+    /// this operation for a delivery that is too late. A runtime also uses it to remove a timer that is delivered at
+    /// most once, just before the call of the handler.
     Skip(TimerId, Token),
     /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),
@@ -159,7 +160,7 @@ pub enum Op {
     Unpark(Box<str>, u32),
     /// Makes a dead timer pending and due now, with its counts of deliveries and failures reset.
     Replay(TimerId),
-    /// Makes a timer due now. A dead timer is replayed, and a parked timer becomes pending.
+    /// Makes a timer due now. A dead timer is replayed ([`Replay`](Self::Replay)), and a parked timer becomes pending.
     Fire(Address),
 }
 
@@ -247,17 +248,18 @@ pub enum Outcome {
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),
-    /// A transaction of another program holds the timer or its key, and is still open. The operation has had no effect
-    /// yet, and the caller repeats it. Only the end of a delivery whose lease has not expired has this outcome.
+    /// An open transaction of another program has locked the timer or its key. The operation has had no effect, and the
+    /// caller should repeat it. Only an operation that ends a delivery has this outcome, and only before the lease
+    /// expires.
     Held,
 }
 
 /// A holder of leases. Each start of a process is a separate holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimant {
-    /// The random number of this start of the process.
+    /// A random number that identifies this start of the process.
     pub incarnation: u64,
-    /// The time from a claim to the end of its leases.
+    /// The length of a lease, from the claim or the last renewal to the end of the lease.
     pub lease: Duration,
 }
 
@@ -289,9 +291,9 @@ pub struct Claimed {
     /// The due moment of the first timer that is still pending. `None` if no timer is pending. The moment has passed if
     /// the claim has left due timers, for example because it has reached its limit.
     pub next_due: Option<UtcMillis>,
-    /// The earliest moment at which another claim with shares takes a timer. `None` if no such moment is known, or if
-    /// this claim had no shares. The moment is later than `next_due` if the claim left due timers whose namespaces have
-    /// used up their shares ([`Shares`]).
+    /// The earliest moment at which another claim with [`Shares`] (limits for each namespace) would take a timer.
+    /// `None` if no such moment is known, or if this claim had no shares. The moment is later than `next_due` if the
+    /// claim left due timers whose namespaces have used up their shares.
     pub next_claim: Option<UtcMillis>,
     /// The number of records that the claim could not read. The store sets such records aside, with their bytes.
     pub quarantined: u32,
@@ -344,19 +346,19 @@ pub struct Reaped {
     /// The ids of the timers that the call has made pending again. An occurrence of a paused series has become paused
     /// instead.
     pub returned: Vec<TimerId>,
-    /// Those timers of `returned` that are delivered at most once. Such a timer leaves the store when its delivery
-    /// begins, so no receiver had it.
+    /// Those timers of `returned` that are delivered at most once. The store removes such a timer before its handler is
+    /// called, so no handler was called for these timers.
     #[serde(skip)]
     pub not_begun: Vec<TimerId>,
     /// The ids of the timers that the call has made dead, because their policies permit no further delivery.
     pub dead: Vec<TimerId>,
-    /// The number of timers that were withdrawn while they were leased. The call has removed them from the store. Until
-    /// then, the store kept them because their deliveries might have been under way.
+    /// The number of timers that the call has removed because they were withdrawn while they were leased. The store had
+    /// not removed them at the withdrawal, because their deliveries might have been under way.
     pub withdrawn: u32,
     /// The moment at which the first remaining lease ends. `None` if no lease remains.
     pub next: Option<UtcMillis>,
-    /// The skipped instants of each series of which the call has made an occurrence dead. Scheduled instants of the
-    /// series are skipped if they have already passed when the occurrence ends.
+    /// For each occurrence of a series that the call has made dead: the later instants of the series that were skipped
+    /// because they had already passed. Occurrences without skipped instants are left out.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -379,20 +381,21 @@ impl Reaped {
     }
 }
 
-/// The answer to a [`renew`](TimerStore::renew), which renews leases. All leases of the call that the answer does not
-/// name are renewed. A call may have several leases of one timer, from several claims, and at most the last of these
-/// leases is not lost.
+/// The answer to a [`renew`](TimerStore::renew), which renews leases. Leases of the call that are in neither list are
+/// renewed. If the call has several leases of the same timer, from several claims, at most the last of them is renewed,
+/// and the others are lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Renewal {
     /// The lost leases. A lease is lost if another claim has leased the timer, or if the timer has ended.
     pub lost: Vec<(TimerId, Token)>,
-    /// The leases of which nothing is known: their servers have not answered, or other transactions have locked them.
-    /// They may be renewed, or may end as before, or may be lost.
+    /// The leases whose state is unknown, because their servers have not answered, or because other transactions have
+    /// locked them. Each of them may be renewed, may end at its old time, or may be lost.
     pub silent: Vec<(TimerId, Token)>,
 }
 
 impl Renewal {
-    /// Makes the answer of a store with a single server, whose answer is about all leases.
+    /// Makes the answer of a store that knows the result for every lease: the leases in `lost` are lost, and all others
+    /// are renewed.
     #[must_use]
     pub fn without(lost: Vec<(TimerId, Token)>) -> Self {
         Self { lost, silent: Vec::new() }
@@ -465,8 +468,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// server returns an estimate, which may be ahead of the server's time.
     fn now(&self) -> UtcMillis;
 
-    /// Returns a lower bound of the store's time. A lease lasts for at least its full length from the bound that the
-    /// caller has read before it asked for the lease. By default, the bound is [`now`](Self::now).
+    /// Returns a lower bound of the store's time. A lease lasts at least until this bound plus the length of the lease,
+    /// if the caller reads the bound before it asks for the lease. By default, the bound is [`now`](Self::now).
     fn least_now(&self) -> UtcMillis {
         self.now()
     }
@@ -529,15 +532,15 @@ pub trait TimerStore: Send + Sync + 'static {
     /// method is for a claimant that did not get the claim's answer.
     fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>>;
 
-    /// Sets the end of each lease to now plus [`Claimant::lease`]. Returns the leases for which it has not done so.
+    /// Sets the end of each lease to now plus [`Claimant::lease`]. Returns the leases that were not renewed.
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal>;
 
     /// Ends at most `limit` expired leases.
     fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped>;
 
-    /// Returns what the opening of the store has done to leases whose holders were gone, at the first call. The runtime
-    /// calls the method once, before its first claim, and reports these leases like expired leases. A store that ends
-    /// no leases at its opening returns an empty value.
+    /// Returns the leases that the store ended when it was opened, because their holders were gone. Only the first call
+    /// returns them. The runtime calls the method once, before its first claim, and reports these leases like expired
+    /// leases. A store that ends no leases at its opening returns an empty value.
     fn ended_at_opening(&self) -> Reaped {
         Reaped::default()
     }
@@ -581,12 +584,12 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Stores timers of a backup as they are, under their own ids. Leased timers become pending, or paused if their
     /// series is paused. A timer that was withdrawn while it was leased is not imported. If a stored timer has the id
-    /// or key of another timer of the backup, or if a text of that timer is too long, the import fails and changes
+    /// or the key of an imported timer, or if a text of an imported timer is too long, the import fails and changes
     /// nothing.
     fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()>;
 
     /// Registers `wake`. The store calls `wake` when a timer may be due earlier than the answer to the last claim said,
-    /// and when its clock is set to another time. The calls may come from any thread. `wake` must not block.
+    /// and when the store's clock is set to another time. The calls may come from any thread. `wake` must not block.
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>);
 
     /// Returns the error with which the store now refuses operations that store new timers, for example because the
@@ -595,8 +598,8 @@ pub trait TimerStore: Send + Sync + 'static {
         None
     }
 
-    /// Returns the error of the store's own work in the background, such as adding up the numbers of its timers. `None`
-    /// if the last such work succeeded, or if the store has none. No call of a caller returns this error.
+    /// Returns the error of the store's last background work, for example of the summing of its counts. `None` if the
+    /// work succeeded, or if the store has no background work. No other method returns this error.
     fn upkeep_fault(&self) -> Option<StoreError> {
         None
     }
@@ -617,9 +620,9 @@ pub trait TimerStore: Send + Sync + 'static {
         true
     }
 
-    /// Returns whether several processes may use the store at the same time. A change of a schedule then waits for a
-    /// process that is just about to store occurrences by the schedule's former rule. If in doubt, true: the wait is
-    /// short unless that process has died.
+    /// Returns whether several processes may use the store at the same time. If so, a change of a schedule first waits
+    /// for processes that are about to store occurrences by the old rule of the schedule. A store that cannot know
+    /// returns true: the wait is short unless such a process has died.
     fn is_shared(&self) -> bool {
         true
     }
@@ -680,7 +683,7 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Returns the counts of the store's scrub. `None` if the store has no scrub.
+    /// Returns the counts of the scrub, the store's background search for damage. `None` if the store has no scrub.
     fn scrub(&self) -> Option<Scrub> {
         None
     }

@@ -67,8 +67,9 @@ pub struct Shard {
 }
 
 impl Nodes {
-    /// Returns the time for which the shard's first timer has been due, as far as this process knows. If
-    /// [`is_silent`](Shard::is_silent), the result comes from the server's last answer.
+    /// Returns the time for which the shard's first pending timer has been due, as far as this process knows. Zero if
+    /// no timer is due. If the shard's server does not answer ([`is_silent`](Shard::is_silent)), the result comes from
+    /// its last answer.
     ///
     /// ```
     /// use std::time::Duration;

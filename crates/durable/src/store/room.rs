@@ -23,7 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The time for which the last look at the file system counts as current.
+/// The time for which the last reading of the file system (its free bytes, and the presence of the store's files) is
+/// used again.
 const LOOK: Duration = Duration::from_millis(5);
 /// The pause between attempts to create the reserve, a file whose bytes are freed when the disk is full.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -43,7 +44,7 @@ const LEAST: u64 = 24 << 20;
 pub struct Room {
     /// The path of the database's file. `None` for a store without files, which has no limit.
     path: Option<PathBuf>,
-    /// The end of the reserve's path, after the path of the database's file.
+    /// The suffix that makes the path of the reserve, a file of reserved bytes, from the path of the database's file.
     suffix: &'static str,
     /// The mark that the user has set: while fewer bytes are free, the store refuses new timers. Zero means no limit.
     mark: u64,
@@ -64,10 +65,10 @@ struct RoomState {
 }
 
 impl Room {
-    /// Watches the file system of the database's file at `path`. `None` means a store without files, which refuses
-    /// nothing. While fewer than `mark` bytes are free, the store refuses new timers. Zero means no limit, and
-    /// [`kept_free`](Self::kept_free) has the limit on a small file system. The path of the reserve is `path` with
-    /// `suffix` at its end.
+    /// Watches the file system of the database's file at `path`. `None` means a store without files, which refuses no
+    /// operations. While fewer than `mark` bytes are free, the store refuses new timers. Zero means no limit. On a
+    /// small file system, [`kept_free`](Self::kept_free) reduces the number. The reserve, a file whose bytes are freed
+    /// when the disk is full, has the path `path` with `suffix` at its end.
     #[must_use]
     pub fn new(path: Option<PathBuf>, suffix: &'static str, mark: u64) -> Self {
         let room = Self { path, suffix, mark, state: Mutex::default() };
@@ -91,9 +92,9 @@ impl Room {
         wanted.min((size / PART).max(LEAST).min(size / 2))
     }
 
-    /// Notes the metadata of the files that the store has just opened: the database's file, and the files beside it
-    /// whose names end with one of the texts in `beside`. All files that have acknowledged changes must be among them.
-    /// Later checks compare the metadata to notice that a file was removed or replaced.
+    /// Stores the metadata of the files that the store has just opened: the database's file, and the files whose paths
+    /// are its path with one of the suffixes in `beside`. All files that have acknowledged changes must be among these
+    /// files. Later checks compare the metadata to detect that a file was removed or replaced.
     pub fn note_opened(&self, beside: &[&str]) {
         let Some(path) = &self.path else { return };
         let paths = [""].iter().chain(beside).map(|end| with_end(path, end));
@@ -109,14 +110,15 @@ impl Room {
         gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
     }
 
-    /// Returns the error with which the store refuses all changes because one of its files is gone. `None` if the files
-    /// are in their places.
+    /// Returns the error with which the store refuses all changes if one of its files was removed or replaced. `None`
+    /// if all files are in their places.
     #[must_use]
     pub fn absence(&self) -> Option<StoreError> {
         gone(&self.look())
     }
 
-    /// Returns the error with which the store refuses new timers. `None` if the store accepts them.
+    /// Returns the error with which the store refuses new timers, because the disk is nearly full or a file was removed
+    /// or replaced. `None` if the store accepts new timers.
     #[must_use]
     pub fn reason(&self) -> Option<StoreError> {
         let state = self.look();
@@ -180,7 +182,7 @@ impl Room {
     }
 }
 
-/// Returns the path of a file beside the database, whose name is the name of the database and `end`.
+/// Returns the path of a file beside the database: the path of the database with the suffix `end`.
 fn with_end(path: &Path, end: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(end);

@@ -15,11 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::{Clock, Timestamp};
 use tourbillon_words::UtcMillis;
 
-/// The fraction of a measurement's age by which the clocks of the two machines may have drifted apart since then: 200
-/// parts in a million. An answer replaces a measurement if it took longer than that measurement by at most this drift,
-/// because the estimate of the server's time is then no worse than before. A slower answer would put the estimate ahead
-/// by the time that the answer took, and the next quick answer would put it back. So such an answer replaces a
-/// measurement only if it shows that the server's clock was set, or that the estimate is behind the server's time.
+/// The divisor of a measurement's age that gives the drift: the time by which the clocks of the two machines may have
+/// moved apart since the measurement. The drift is 200 parts in a million. An answer replaces a measurement if it took
+/// longer than the measurement by at most the drift, because the estimate of the server's time is then no worse than
+/// before. A slower answer would put the estimate ahead by the time that the answer took, and the next quick answer
+/// would put the estimate back. So a slower answer replaces a measurement only if it shows that the server's clock was
+/// set, or that the estimate is behind the server's time.
 const DRIFT: u32 = 5_000;
 
 /// The clock by which a store on a database server decides which timers are due: the server's clock, whose time this
@@ -138,7 +139,7 @@ fn lock(measured: &Mutex<Option<Measured>>) -> MutexGuard<'_, Option<Measured>> 
 }
 
 /// Compares an answer with the last measurement. Returns true if they disagree, because the server's clock was set.
-/// Also returns the measurement that counts from now on.
+/// Also returns the measurement from which the server's time is estimated from now on.
 fn learned(last: Option<Measured>, new: Measured) -> (bool, Measured) {
     let Some(last) = last else { return (false, new) };
     let guess = last.at(new.sent);

@@ -8,9 +8,9 @@
 //! namespace gets at most three quarters of the places. A second namespace gets three quarters of the remaining places,
 //! and so on. The rule needs neither a list of the namespaces nor a limit for each namespace.
 //!
-//! What is left for the next namespace falls to a quarter with each namespace that does not give its places back. Of
-//! 1,024 places, five such namespaces leave one, and six leave none. So handlers need a time limit, or the runtime
-//! needs more places than all namespaces together can use.
+//! Each namespace that does not free its places reduces the free places to a quarter. Of 1,024 places, five such
+//! namespaces leave a single place, and six leave no place. So handlers need a time limit, or the runtime needs more
+//! places than all namespaces together can use.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ impl Shares {
         Self { free, under_way, late: None }
     }
 
-    /// Sets the field `late`, the limit for timers whose due moments are long past.
+    /// Sets the field `late`, the limit for timers whose due moments are long past. `None` means no limit.
     #[must_use]
     pub fn with_late(mut self, late: Option<Late>) -> Self {
         self.late = late;

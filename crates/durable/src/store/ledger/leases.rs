@@ -92,9 +92,10 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Ok(self.reaped)
     }
 
-    /// Ends at most `limit` leases, even if they have not expired, because their holders are gone. Adds them to
-    /// `ended`. Returns whether it has ended a lease, or has removed a wrong entry from the index. If so, the caller
-    /// must call it again. Damage can make an entry impossible to remove, and such an entry does not count.
+    /// Ends at most `limit` leases, even if they have not expired, because their holders are gone. Adds the ended
+    /// leases to `ended`. Returns whether the method has ended a lease, or has removed a wrong entry from the index of
+    /// leases. If so, the caller must call the method again. An entry that cannot be removed because of damage does not
+    /// count, so the calls come to an end.
     pub(super) fn run_all(mut self, limit: u32, ended: &mut Reaped) -> Result<bool, StoreError> {
         self.reaped = core::mem::take(ended);
         self.end_until(UtcMillis::MAX, limit)?;

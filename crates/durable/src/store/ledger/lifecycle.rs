@@ -15,8 +15,8 @@ use core::fmt;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The greatest difference that is normal between the clocks of processes that share a store. If the creation of a
-/// timer is further in the future than this, the clock of the timer's creator was ahead.
+/// The greatest difference that is normal between the clocks of processes that share a store. If the creation time of a
+/// timer is further in the future, the clock of the timer's creator was ahead.
 const AHEAD: Duration = Duration::from_secs(1);
 
 /// Changes the states of timers within one transaction. The transaction happens at the moment `now`. The module

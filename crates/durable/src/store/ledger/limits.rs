@@ -63,9 +63,8 @@ fn check_address(at: &Address) -> Result<(), Fault> {
     at.part_with_zero_byte().map_or(Ok(()), |part| Err(zero_byte(part)))
 }
 
-/// Fails if a text has more than 255 bytes, because the keys of tables have a single byte for the length of a text, and
-/// no index of a server takes a text of any length.
-/// `part` names the text in the error's message.
+/// Fails if a text has more than 255 bytes. The keys of tables have a single byte for the length of a text, and the
+/// indexes of database servers also limit the length. `part` names the text in the error's message.
 fn check_length(part: &str, text: &str) -> Result<(), Fault> {
     if text.len() > usize::from(u8::MAX) {
         return Err(format!("{part} has {} bytes, the most are 255", text.len()));

@@ -171,8 +171,9 @@ impl<T: Tables> Timers<T> {
         self.counts.add(&timer.namespace, timer.state.phase(), change);
     }
 
-    /// Stores a table entry of a timer. The entry may exist although no timer with this entry is stored: the timer of a
-    /// record that was set aside under the same id has left it, and is still counted by it.
+    /// Stores a table entry of a timer. If the entry already exists, a former timer with the same id has left it, whose
+    /// unreadable record was set aside. The counts still include this former timer, so the method subtracts it from
+    /// them.
     fn put(&mut self, (table, key, value): &Entry) -> Result<(), StoreError> {
         let existed = self.tables.put(*table, key, value)?;
         if existed {
@@ -270,7 +271,7 @@ impl<T: Tables> Timers<T> {
     /// Removes an index entry that does not belong to the timer that it names. `timer` is the named timer, or `None` if
     /// the timer has no readable record. If `timer` is given, stores its missing entries.
     ///
-    /// If the record of the named timer is in quarantine, also corrects the counts.
+    /// If the record of the named timer was set aside as unreadable, also subtracts the timer from the counts.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,
@@ -282,10 +283,10 @@ impl<T: Tables> Timers<T> {
         timer.map_or(Ok(()), |timer| self.mend(timer))
     }
 
-    /// Corrects the counts by phase for an index entry that a timer has left whose record is in quarantine. The counts
-    /// still include the timer. So the method subtracts the timer from the count of its phase. The method learns this
-    /// phase from `table`: for example, all timers of [`Table::Parked`] are parked. If the timers of `table` can have
-    /// different phases, the counts stay unchanged.
+    /// Corrects the counts by phase after an index entry was removed or reused. If the unreadable record of the entry's
+    /// timer was set aside, the counts still include this timer. So the method subtracts it from the count of its
+    /// phase. `table` determines the phase: for example, all timers of [`Table::Parked`] are parked. If the timers of
+    /// `table` can have different phases, the counts stay unchanged.
     fn uncount(&mut self, table: Table, key: &[u8]) -> Result<(), StoreError> {
         if let Some(phase) = phase_of(table)
             && let Some(id) = id_at_end(key)

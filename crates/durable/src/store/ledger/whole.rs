@@ -149,7 +149,7 @@ impl<T: Tables> Ledger<T> {
         Claiming::new(&mut self.lifecycle, by, claim).run(chosen, most_bytes)
     }
 
-    /// Extends leases.
+    /// Sets the end of each lease to now plus [`Claimant::lease`]. Returns the leases that were lost.
     pub(crate) fn renew(
         &mut self,
         by: Claimant,
@@ -170,8 +170,8 @@ impl<T: Tables> Ledger<T> {
         Reaping::new(&mut self.lifecycle).run(limit)
     }
 
-    /// Ends at most `limit` leases, even if they have not expired, because their holders are gone. Adds them to
-    /// `ended`. Returns whether the caller must call the method again.
+    /// Ends at most `limit` leases, even if they have not expired, because their holders are gone. Adds the ended
+    /// leases to `ended`. Returns whether the caller must call the method again.
     pub(crate) fn end_leases(&mut self, limit: u32, ended: &mut Reaped) -> Result<bool, StoreError> {
         Reaping::new(&mut self.lifecycle).run_all(limit, ended)
     }

@@ -181,7 +181,7 @@ fn admit(path: &Path, locked: Result<(), TryLockError>, without_locks: bool) -> 
     }
 }
 
-/// The end of the name of the journal's file, after the name of the database's file.
+/// The suffix that makes the name of the journal's file from the name of the database's file.
 pub(super) const OPERATIONS: &str = ".ops";
 
 fn beside(path: &Path) -> PathBuf {

@@ -120,14 +120,14 @@ impl Committer {
         Ok((common, committer))
     }
 
-    /// Begins a transaction that writes to the database. The method does not keep the lock of `Common::database`.
+    /// Begins a transaction that writes to the database. Releases the lock of `Common::database` before it returns.
     fn begin(&self) -> Result<WriteTransaction, StoreError> {
         let database = self.common.database.read().unwrap_or_else(PoisonError::into_inner);
         database.as_ref().ok_or_else(being_opened)?.begin_write().map_err(converted)
     }
 
     /// Replays the operations of the journal that follow batch `last`. Returns the number of the last batch that the
-    /// database has then. The caller notes this number: a replay that fails has replayed nothing.
+    /// database contains afterwards. A replay that fails changes nothing.
     fn repeat(&mut self, last: u64) -> Result<u64, StoreError> {
         let records = self.pipe.records(last)?;
         let Some(first) = records.first() else { return Ok(last) };
@@ -517,7 +517,7 @@ impl Committer {
     }
 
     /// Makes a checkpoint after a failed sync of the journal. If the checkpoint fails, too, the callers that wait for
-    /// the disk get `Unknown`.
+    /// the disk get an error of the kind `Unknown`.
     fn mend(&mut self, error: StoreError) {
         if self.be_open().and_then(|()| self.checkpoint()).is_ok() {
             return;

@@ -126,8 +126,8 @@ pub(super) struct Record {
     pub(super) requests: Vec<(Logged<'static>, u32)>,
 }
 
-/// Keeps the records of the batches since the last checkpoint. All of them are in memory. The file has the records that
-/// were written.
+/// Keeps the records of the batches since the last checkpoint. All of these records are in memory. The first `written`
+/// bytes of them are also in the file.
 pub(super) struct Journal<B> {
     file: B,
     store: u64,

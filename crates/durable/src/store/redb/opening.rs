@@ -28,10 +28,11 @@ pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
 /// and the next opening does not need the journal's file.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
-/// The number of bytes by which redb recognizes its files, at the beginning of a file.
+/// The length, in bytes, of the signature at the start of a redb file.
 const FIRST_BYTES: usize = 9;
 
-/// Makes the error for a database of a store that was not closed, beside the note of a creation.
+/// Makes the error for two files that do not belong together: the journal's file says that a database is being created,
+/// but the database belongs to another store, which was not closed.
 fn beside_a_note(path: Option<&Path>) -> StoreError {
     let message = format!(
         "{0}.ops is from the creation of a store, and {0} is another store, which was not closed. To go on without the \
@@ -115,8 +116,8 @@ impl Opener {
 
     /// Opens or creates the database. redb creates a database in several steps, and a crash between them leaves a file
     /// that is not a database. So the journal's file has a note while the database is being created. If an opening
-    /// finds the note beside an unfinished database, it creates the database again. Another file was put there after
-    /// the failed creation, for example a copy of a store. Its timers are kept.
+    /// finds the note beside an unfinished database, it creates the database again. A complete database beside the note
+    /// was put there after the failed creation, for example as a copy of a store. Its timers are kept.
     pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
@@ -151,8 +152,8 @@ impl Opener {
         Ok(opened)
     }
 
-    /// Returns whether the file is a database whose creation has not ended. redb writes its first bytes last, so they
-    /// are still zero.
+    /// Returns whether the database file is unfinished, because its creation was interrupted. redb writes the first
+    /// bytes of a new file last, so in an unfinished file they are still zero.
     fn is_unfinished(&self) -> Result<bool, StoreError> {
         let (place, mut first) = (self.places.timers()?, [0; FIRST_BYTES]);
         if place.len()? >= FIRST_BYTES as u64 {

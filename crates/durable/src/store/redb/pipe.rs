@@ -309,7 +309,7 @@ impl Pipe {
         state.answers(durable)
     }
 
-    /// Tells the thread that makes the syncs that it must end.
+    /// Makes the thread that syncs end.
     pub(super) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_one();
@@ -317,15 +317,16 @@ impl Pipe {
 
     // --- For a thread that syncs ---
 
-    /// Runs the thread that syncs: syncs the journal whenever a sync is ordered, until the store is closed.
+    /// Runs the thread that syncs: syncs the journal whenever the thread that commits orders a sync, until the store is
+    /// closed.
     pub(super) fn run(&self, common: &Common, bell: &Bell) {
         while let Some(begun) = self.await_order() {
             self.sync(begun, common, bell);
         }
     }
 
-    /// Waits until a sync is ordered, and begins the sync. Returns `Some(None)` if the sync could not begin, and `None`
-    /// if the thread must end.
+    /// Waits until the thread that commits orders a sync, and begins the sync. Returns `Some(None)` if the sync could
+    /// not begin, and `None` if the thread must end.
     fn await_order(&self) -> Option<Option<Sync>> {
         let mut state = self.lock();
         loop {

@@ -2,7 +2,7 @@
 //!
 //! redb stores a checksum of each page, but verifies the checksums only on request. If it finds a damaged page, it goes
 //! back to the previous commit. So redb runs on an overlay here, which keeps all changes in memory. redb's check stops
-//! at the first damaged page, so this page is the last that redb has read.
+//! at the first damaged page, so the last page that redb has read is the damaged page.
 
 use super::backend::{Places, WatchedBackend};
 use super::error::{converted, damaged_pages};
@@ -34,7 +34,8 @@ struct Overlay {
 #[derive(Debug, Default)]
 struct Changed {
     len: u64,
-    /// The number of bytes of the file that the overlay shows. Bytes that redb has cut off count as zeros afterwards.
+    /// The number of bytes at the start of the file that the overlay still shows. After redb has truncated the overlay,
+    /// a read of the removed bytes returns zeros.
     shown: u64,
     /// The written bytes by offset. The ranges do not overlap.
     writes: BTreeMap<u64, Vec<u8>>,
@@ -43,8 +44,8 @@ struct Changed {
 }
 
 impl Changed {
-    /// Notes a write. The bytes take the place of earlier writes in their range, whatever the order of the offsets is:
-    /// redb uses the room of a large page again for small pages, and the other way round.
+    /// Stores written bytes in place of earlier writes in the same range. Earlier writes may overlap only a part of the
+    /// range: redb uses the room of a large page again for small pages, and the other way round.
     fn write(&mut self, offset: u64, data: &[u8]) {
         let end = offset + data.len() as u64;
         self.len = self.len.max(end);

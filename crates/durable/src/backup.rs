@@ -35,7 +35,8 @@ struct Head {
     attached: Option<serde_json::Value>,
 }
 
-/// The fields of the first line that all versions have. A later version may have further fields.
+/// The fields that the first line of a backup has in all versions of the format. A later version may have further
+/// fields.
 #[derive(Deserialize)]
 struct AnyHead {
     tourbillon: Box<str>,

@@ -67,7 +67,7 @@ pub struct Delivery {
     guarantee: Guarantee,
     lease: Arc<Settlement>,
     runtime: Weak<dyn Begin>,
-    /// The number by which the runtime knows the delivery.
+    /// The number by which the runtime identifies the delivery.
     number: u64,
 }
 
@@ -99,13 +99,13 @@ struct Settled {
     is_settled: bool,
     /// True if the store has removed the timer, because it is delivered at most once and its delivery has begun.
     is_removed: bool,
-    /// The end of the delivery if the timer is still stored. `None` unless the delivery was settled while the store was
+    /// The end of the delivery if the timer is still stored. `None` unless the end was decided while the store was
     /// asked to remove the timer.
     instead: Option<Instead>,
     wakers: Vec<Waker>,
 }
 
-/// The end of a delivery that was settled while the store was asked to remove its timer.
+/// The end of a delivery, decided while the store was asked to remove the delivery's timer.
 #[derive(Debug)]
 pub(crate) struct Instead {
     pub(crate) verdict: Verdict,
@@ -128,9 +128,9 @@ impl Settlement {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks the delivery as settled. Returns true for the first caller only, which decides how the delivery ends. This
-    /// caller must then call [`wake`](Self::wake). The call of `wake` runs the executor's wakers, so the caller must
-    /// not hold a lock during this call.
+    /// Marks the delivery as settled (its end is decided). Returns true for the first caller only, which decides the
+    /// end. This caller must then call [`wake`](Self::wake). The call of `wake` runs the executor's wakers, so the
+    /// caller must not hold a lock during this call.
     #[must_use = "only the caller that gets `true` may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)

@@ -200,12 +200,10 @@ impl Workers {
         Ok(Self { handlers, decisions })
     }
 
-    /// Returns the threads on which the program's handlers run.
     pub(crate) fn for_handlers(&self) -> &Threads {
         &self.handlers
     }
 
-    /// Returns the threads for the decisions of schedules.
     pub(crate) fn for_decisions(&self) -> &Threads {
         self.decisions.as_ref().unwrap_or(&self.handlers)
     }

@@ -15,7 +15,6 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// Begins to handle a delivery. The payload is parsed during this call, or later by the returned future.
     fn handle(&self, payload: Box<[u8]>, delivery: Delivery) -> Answering;
 
-    /// Returns where the handler runs.
     fn place(&self) -> Place;
 }
 

@@ -122,7 +122,6 @@ fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
     hasher.finalize().to_le_bytes()
 }
 
-/// Encodes a timer as a record.
 pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     let others = Others {
         labels: Cow::Borrowed(&timer.labels),
@@ -155,7 +154,6 @@ pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     record
 }
 
-/// Decodes the record of the timer with this id.
 pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
     // The version comes before the checksum, because a record of another version may have another kind of checksum.
     let version = *record.first().ok_or(Unreadable::Form)?;

@@ -203,7 +203,7 @@ fn a_lease_of_a_clock_that_was_ahead_is_brought_back() {
     assert_eq!(renewed.until, at(5));
 }
 
-/// Tests that a success is the only end of a lease that a withdrawal does not decide.
+/// Tests that a withdrawal during the lease decides the end of the timer, unless the delivery succeeds.
 #[test]
 fn a_timer_that_is_withdrawn_during_its_lease_ends_as_withdrawn_unless_its_delivery_succeeds() {
     for reason in [Withdrawal::Cancelled, Withdrawal::Replaced] {

@@ -42,8 +42,8 @@ pub enum Verdict {
     ///
     /// A timer that is delivered at most once is no longer stored when its handler is called, so the snooze has no
     /// effect, and the timer has ended. A handler that may have to snooze such timers begins its deliveries itself
-    /// ([`Builder::begins_itself`](crate::Builder::begins_itself)). Before the beginning, the snooze has its usual
-    /// effect.
+    /// ([`Builder::begins_itself`](crate::Builder::begins_itself)). Before the delivery begins, the snooze has its
+    /// usual effect.
     Snooze(UtcMillis),
     /// The work cannot be done now, and it is unknown when it can be done. For example, a namespace is paused, or a
     /// receiver asks for a pause. The timer is *parked* for this reason: it stays stored, but is not delivered, even if

@@ -14,7 +14,7 @@ use core::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_words::UtcMillis;
 
-/// Wakes the runtime when a timer is due before the moment until which the runtime sleeps. After a claim, this is the
+/// Wakes the runtime when a timer is due earlier than the runtime expects. After a claim, the runtime sleeps until the
 /// due moment of the first timer that the claim has left in the store. For authors of stores on a database server.
 #[derive(Default)]
 pub struct Alarm {
@@ -27,7 +27,7 @@ struct FirstDue {
     /// The due moment of the first timer that the last claim has left in the store, from the claim's answer.
     /// [`UtcMillis::MAX`] if the claim has left no timer. `None` before the first answer.
     known: Option<UtcMillis>,
-    /// The shards that belong to other nodes. Bit `n` stands for shard `n`.
+    /// The shards (parts of the store's timers) that other processes own. Bit `n` stands for shard `n`.
     others: u32,
     /// The claims that were sent to the server and have not ended.
     claims: Vec<ClaimUnderWay>,
@@ -43,8 +43,8 @@ struct ClaimUnderWay {
     committed: UtcMillis,
 }
 
-/// A claim that is under way. Dropping this value ends the claim without an answer. So the claim also ends when the
-/// caller drops the claim's future.
+/// A claim (a call that leases due timers) that is under way. Dropping this value ends the claim without an answer. So
+/// the claim also ends when the caller drops the claim's future.
 #[derive(Debug)]
 pub struct Claiming<'a> {
     alarm: &'a Alarm,

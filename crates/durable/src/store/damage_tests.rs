@@ -69,8 +69,8 @@ fn an_unreadable_record_is_set_aside_by_a_claim() {
     assert_eq!(tables.tables[Table::Quarantine as usize].get(&key_of(id(2))).map(Vec::len), Some(3));
 }
 
-/// Tests a timer that is created again with its id and its due moment, after its record was set aside. The timer may
-/// also get this due moment later.
+/// Tests a timer whose unreadable record was set aside, and that is created again with the same id. The new timer has
+/// the old due moment from the start, or is moved to it later.
 #[test]
 fn a_timer_that_takes_the_entry_of_a_record_set_aside_is_counted_once() {
     for moves in [false, true] {
@@ -141,8 +141,8 @@ fn an_entry_that_is_not_its_timers_stops_no_reap() {
     assert_eq!(now(store.check()), []);
 }
 
-/// Tests entries whose moments are later than the latest moment. Such a moment reads as the latest moment, so the entry
-/// differs from an entry that is made from the moment and the id.
+/// Tests index entries whose bytes stand for a moment after [`UtcMillis::MAX`]. Such a moment is read as
+/// `UtcMillis::MAX`, so the entry has other bytes than the entry that is made from the moment and the id.
 #[test]
 fn the_end_of_all_leases_removes_entries_with_any_bytes_and_is_over_once_it_has() {
     let (store, _clock) = store();
@@ -219,7 +219,7 @@ fn the_check_names_the_entries_that_a_record_set_aside_leaves_behind() {
     for table in [Table::Keys, Table::Labels, Table::Due] {
         assert_eq!(faults_of(&store, table), [None, Some(id(5))], "{table:?}");
     }
-    // An operation that meets an entry without its timer removes the entry.
+    // An operation that finds an entry without its timer removes the entry.
     assert_eq!(cancel("key 5".into()), [Outcome::NotFound]);
     assert_eq!(faults_of(&store, Table::Keys), []);
     let by_label = Op::CancelLabelled { namespace: "".into(), label: "label".into(), limit: 10 };

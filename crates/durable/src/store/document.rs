@@ -5,7 +5,7 @@ use crate::timer::TimerId;
 
 /// The greatest length of a document's name, in bytes.
 const LONGEST_NAME: usize = 255;
-/// The greatest length of a document's value, in bytes. It is limited, because each read sends the whole value.
+/// The greatest length of a document's value, in bytes. Each read sends the whole value.
 const MOST: usize = 4 << 20;
 
 /// A small value that the processes of a deployment share. Stores on a database server have such documents.

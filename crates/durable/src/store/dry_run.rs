@@ -37,8 +37,8 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_words::UtcMillis;
 
-/// The version of the records that [`encode`] writes. [`decode`] reads no other version. If processes of several
-/// versions share a store, the store needs a separate layout for each version of records.
+/// The version of the records (encoded timers) that [`encode`] writes. [`decode`] reads no other version. If processes
+/// of several versions share a store, the store must keep the records of each version in a separate place.
 pub const RECORD_VERSION: u8 = record::VERSION;
 
 /// Encodes a timer as a record, the bytes that a store keeps. The record does not contain the timer's id.
@@ -107,8 +107,8 @@ pub struct Changes {
     pub absent: Vec<TimerId>,
     /// The keys that the dry run assumes to be free. The server must verify that no timer owns such a key.
     pub free: Vec<KeyOf>,
-    /// The ids that the dry run assumes to be forgotten. The server must verify that it remembers no ended timer with
-    /// such an id.
+    /// Ids of ended timers. The dry run assumes that the server does not remember them, and the server must verify
+    /// this.
     pub forgotten: Vec<TimerId>,
     /// The ids of ended timers that the server must remember, each until the given moment.
     pub remember: Vec<(TimerId, UtcMillis)>,

@@ -16,11 +16,11 @@ use tourbillon::{Clock, Timestamp};
 use tourbillon_words::UtcMillis;
 
 /// The divisor of a measurement's age that gives the drift: the time by which the clocks of the two machines may have
-/// moved apart since the measurement. The drift is 200 parts in a million. An answer replaces a measurement if it took
-/// longer than the measurement by at most the drift, because the estimate of the server's time is then no worse than
-/// before. A slower answer would put the estimate ahead by the time that the answer took, and the next quick answer
-/// would put the estimate back. So a slower answer replaces a measurement only if it shows that the server's clock was
-/// set, or that the estimate is behind the server's time.
+/// moved apart since the measurement. An answer replaces a measurement if it took longer than the measurement by at
+/// most the drift, because the estimate of the server's time is then no worse than before. A slower answer replaces a
+/// measurement only if it shows that the server's clock was set, or that the estimate is behind the server's time.
+/// Otherwise it would put the estimate ahead by the time that it took, and the next quick answer would put the estimate
+/// back.
 const DRIFT: u32 = 5_000;
 
 /// The clock by which a store on a database server decides which timers are due: the server's clock, whose time this

@@ -45,7 +45,7 @@ pub(super) fn id_of(table: Table, key: &[u8], value: &[u8]) -> Option<TimerId> {
     id_at_end(if table == Table::Keys { value } else { key })
 }
 
-/// Returns whether an entry is one of the [`entries`] that a timer must have (L1).
+/// Returns whether an entry is one of those that the timer must have ([`entries`]).
 pub(super) fn has_entry(timer: &Timer, table: Table, key: &[u8], value: &[u8]) -> bool {
     entries(timer).iter().any(|entry| entry.0 == table && entry.1 == key && entry.2 == value)
 }
@@ -59,7 +59,6 @@ fn seeming_name(record: &[u8]) -> String {
     }
 }
 
-/// The faults that a check has found.
 #[derive(Default)]
 struct Faults(Vec<Fault>);
 

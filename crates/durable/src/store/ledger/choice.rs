@@ -83,7 +83,7 @@ impl<'c, T: Tables> Choice<'c, T> {
     }
 
     /// Returns whether the next claim may take the timer of the index entry `entry`, which this claim does not take.
-    /// The limits are those of [`permits`](Self::permits), but the namespace's share of this claim does not matter.
+    /// The limits are those of [`permits`](Self::permits), without the namespace's share of this claim's timers.
     pub(super) fn leaves(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.room(namespace, taken, self.len()) > 0 && self.is_in_time_or_has_permit(namespace, entry)

@@ -12,7 +12,8 @@ pub(super) fn id_bytes(id: TimerId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
 }
 
-/// Returns the 6 bytes by which a moment is stored in a table's key. They suffice for moments beyond the year 9999.
+/// Returns the 6 bytes by which a moment is stored in a table's key. 6 bytes suffice for the latest moment, in the year
+/// 9999.
 pub(super) fn moment_bytes(moment: UtcMillis) -> [u8; 6] {
     let bytes = moment.as_millis().to_be_bytes();
     [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]

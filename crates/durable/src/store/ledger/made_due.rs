@@ -11,7 +11,7 @@ use tourbillon_words::UtcMillis;
 /// the frontier or before, later claims find the timer through this description.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDue {
-    /// The earliest due moment of the pending timers that the transaction has stored. `None` if it has stored none.
+    /// The earliest due moment of the pending timers that the transaction has stored. `None` without such timers.
     pub(crate) first: Option<UtcMillis>,
     /// The namespace and the index entry of each stored timer that is due at or before the frontier (the due moment up
     /// to which claims have read the index). Without this list, claims would find these timers only when they next read

@@ -17,7 +17,7 @@
 //!   └─ Reader           reads of the tables, alone and for List, Check, horizon and scrub
 //! ```
 //!
-//! | part | its tables | its state in a transaction | it keeps |
+//! | part | its tables | its state in a transaction | its invariants |
 //! |---|---|---|---|
 //! | `Timers` | timers, keys, keyless, due, leases, parked, dead, stopped, labels | its parts, whether entries were mended | L1, L2 |
 //! | `PhaseCounts` | counts | the changes of the numbers | L3 |

@@ -1,4 +1,4 @@
-//! Keeps the unreadable records. They are set aside in a table of their own, so that no operation meets them again
+//! Keeps the unreadable records. They are set aside in a table of their own, so that no operation reads them again
 //! (L5).
 
 use super::entries::id_bytes;

@@ -35,10 +35,10 @@ impl Remembered {
         Ok(())
     }
 
-    /// Returns whether the store remembers an id. If the time for which the store remembers the id has passed, removes
-    /// the entries of the id from the tables `Recent` and `Forget`. A later timer may have the same id, and when this
-    /// timer ends, the store adds new entries. If the old entry were still in `Forget`, which tells the store when to
-    /// forget the id, the store would forget the id too early.
+    /// Returns whether the store remembers `id` as the id of an ended timer. If the time for which the store remembers
+    /// the id has passed, removes the entries of the id from the tables `Recent` and `Forget`. A later timer may have
+    /// the same id, and when this timer ends, the store adds new entries. If the old entry were still in `Forget`,
+    /// which tells the store when to forget the id, the store would forget the id too early.
     pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! The *scrub* checks all records and index entries in small steps, and finds damage that no operation has met.
+//! The *scrub* checks all records and index entries in small steps, and finds damage that no operation has found.
 //!
 //! A step only reads, and lists the entries that seem damaged. Later, a transaction that writes checks these entries
 //! again and repairs the damage: it sets unreadable records aside, removes entries that do not belong to their timers,
@@ -12,7 +12,7 @@ use crate::record;
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 
-/// The tables that the scrub checks, in order.
+/// The tables that the scrub (the search for damage) checks, in order.
 const WALKED: [Table; 1 + INDEXES.len()] = {
     let mut walked = [Table::Timers; 1 + INDEXES.len()];
     let (_, indexes) = walked.split_at_mut(1);
@@ -20,7 +20,8 @@ const WALKED: [Table; 1 + INDEXES.len()] = {
     walked
 };
 
-/// The place at which the next step of the scrub begins. The default is the start of the first table.
+/// The place at which the next step of the scrub (the search for damage) begins. The default is the start of the first
+/// table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScrubCursor {
     nth: usize,
@@ -36,15 +37,15 @@ impl ScrubCursor {
     }
 }
 
-/// A table entry that a step of the scrub has found damaged. A transaction checks the entry again before it repairs the
-/// damage.
+/// A table entry that the scrub (the search for damage) has found damaged. A transaction checks the entry again before
+/// it repairs the damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suspect {
     table: Table,
     key: Vec<u8>,
 }
 
-/// The result of one step of the scrub.
+/// The result of one step of the scrub (the search for damage).
 #[derive(Debug)]
 pub(crate) struct Step {
     /// The place at which the next step begins. `None` after the last table.

@@ -172,8 +172,7 @@ impl<T: Tables> Timers<T> {
     }
 
     /// Stores a table entry of a timer. If the entry already exists, a former timer with the same id has left it, whose
-    /// unreadable record was set aside. The counts still include this former timer, so the method subtracts it from
-    /// them.
+    /// unreadable record was set aside. The counts still include the former timer, so the method subtracts it.
     fn put(&mut self, (table, key, value): &Entry) -> Result<(), StoreError> {
         let existed = self.tables.put(*table, key, value)?;
         if existed {
@@ -205,7 +204,7 @@ impl<T: Tables> Timers<T> {
     }
 }
 
-/// Methods that read timers for a change, and repair the damage that they meet.
+/// Methods that read timers for a change, and repair the damage that they find.
 impl<T: Tables> Timers<T> {
     /// Returns whether the store has a record with the id `id`, even a damaged record.
     pub(super) fn has(&self, id: TimerId) -> Result<bool, StoreError> {
@@ -225,8 +224,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the stored timer that an index entry names. If the id has no record, not even in quarantine, the timer
-    /// is lost. The method then puts an empty record into quarantine under this id.
+    /// Returns the stored timer that an index entry names. If the id has no record, not even in [`Table::Quarantine`]
+    /// (the table of unreadable records), the timer is lost. The method then stores an empty record in this table.
     pub(super) fn load_named(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timer = self.load(id)?;
         // If the record was unreadable, `load` has just set its bytes aside. An empty record must not replace them.
@@ -261,7 +260,7 @@ impl<T: Tables> Timers<T> {
     fn set_aside(&mut self, id: TimerId, record: &[u8]) -> Result<(), StoreError> {
         self.quarantine.admit(&mut self.tables, id, record)?;
         self.tables.remove(Table::Timers, &id_bytes(id))?;
-        // No later operation would meet this entry and remove it.
+        // No later operation would find this entry and remove it.
         if let Some(namespace) = record::namespace(record) {
             self.tables.remove(Table::Keyless, &keyless_key(namespace, id))?;
         }

@@ -7,9 +7,9 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// Collects the answers to the requests of a batch. Also notes when the timers that the batch has stored are due, and
-/// when the next timer is due by the answers to the batch's claims. The store compares these moments to decide whether
-/// it must wake its subscribers. A woken subscriber claims again.
+/// Collects the answers to the requests of a batch. Also stores the earliest due moment of the batch's new pending
+/// timers, and the due moment of the next timer in the answers to the batch's claims. From these moments, the store
+/// decides whether it must wake its subscribers. A woken subscriber claims again.
 pub(super) struct Batch {
     /// The answers that do not wait for the disk.
     answers: Vec<Pending>,
@@ -19,7 +19,7 @@ pub(super) struct Batch {
     refusals: Vec<Pending>,
     /// The highest durability for which a request of the batch asks.
     durability: Durability,
-    /// The earliest due moment of the pending timers that the batch has stored. `None` if it has stored none.
+    /// The earliest due moment of the pending timers that the batch has stored. `None` without such timers.
     first_due: Option<UtcMillis>,
     /// The moment at which the next timer is due, from the answers to the batch's claims. If the answers differ, this
     /// is the latest moment. `None` if the batch has no claims. `Some(None)` if an answer has no such moment.

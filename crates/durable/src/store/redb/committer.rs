@@ -31,15 +31,16 @@ use tourbillon_words::UtcMillis;
 /// The number of operations after which a batch (one transaction for several requests) takes no further request. The
 /// last request of a batch may exceed the number.
 const MOST_OPERATIONS: usize = 10_000;
-/// The longest time between a change and the next checkpoint. A checkpoint comes earlier if the journal exceeds
-/// [`LONGEST_JOURNAL`]. A restart replays the operations of the journal, about 40,000 in a second.
+/// The longest time between a change and the next checkpoint, which commits the database to the disk. A checkpoint
+/// comes earlier if the journal exceeds [`LONGEST_JOURNAL`]. A restart replays the operations of the journal, about
+/// 40,000 in a second.
 const CHECKPOINT: Duration = Duration::from_secs(10);
 const LONGEST_JOURNAL: usize = 4 * 1024 * 1024;
 /// The pause between a failed checkpoint and the next attempt.
 const CHECKPOINT_AGAIN: Duration = Duration::from_secs(1);
-/// The longest time for which the thread waits for more requests before it makes a batch. Callers that have just got an
-/// answer often send their next requests within this time. During a sync, the thread may wait longer: see
-/// [`Committer::gather`].
+/// The longest time for which the thread that commits waits for more requests before it makes a batch. Callers that
+/// have just got an answer often send their next requests within this time. During a sync, the thread may wait longer:
+/// see [`Committer::gather`].
 const GATHERING: Duration = Duration::from_micros(200);
 /// The greatest number of leases that one transaction ends at the opening of a store.
 const ENDED_AT_ONCE: u32 = 10_000;
@@ -533,7 +534,7 @@ impl Committer {
     /// Makes the last changes durable, notes that the store was closed, and closes the database.
     fn finish(&mut self) -> Result<(), StoreError> {
         if self.checkpoint_at.is_some() {
-            // During a pause, `be_open` would fail without an attempt, and this is the last attempt.
+            // During a pause, `be_open` would fail without an attempt, and no later attempt follows.
             self.recovery.end_pause();
             self.be_open()?;
             self.checkpoint_with(Some(CLOSED_NAME))?;

@@ -92,7 +92,7 @@ impl Common {
         self.is_behind.load(Ordering::Acquire)
     }
 
-    /// Puts the database in its place after it was opened again. Readers use it from the next call of
+    /// Stores the database after it was opened again. Readers use it only from the next call of
     /// [`publish`](Self::publish) on, because it may lack batches that only the journal has.
     pub(super) fn put_database(&self, opened: Database) {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);

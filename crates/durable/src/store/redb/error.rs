@@ -38,12 +38,10 @@ pub(super) fn damaged_pages(panic: &(dyn Any + Send)) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, message)
 }
 
-/// Makes the error for an operation on a closed store.
 pub(super) fn closed() -> StoreError {
     StoreError::new(StoreErrorKind::Closed, "the store was closed")
 }
 
-/// Makes the error for an operation whose answer was lost.
 pub(super) fn lost() -> StoreError {
     StoreError::new(StoreErrorKind::Unknown, "the thread that commits gave no answer")
 }

@@ -66,8 +66,8 @@
 //! Each record of a timer has a checksum of its id and its bytes, which every read verifies. A damaged record is set
 //! aside with its bytes, and the other timers are not affected. If an index entry names a missing timer, an empty
 //! record is set aside under the timer's id. An index entry that does not belong to its timer is removed, and the
-//! timer's own entry is restored. A batch that has met damage is not noted, but committed to the disk in the database
-//! at once, because a replay might not meet the damage. The *scrub* (`scrub.rs`) is a thread that searches all records
+//! timer's own entry is restored. A batch that has found damage is not noted, but committed to the disk in the database
+//! at once, because a replay might not find the damage. The *scrub* (`scrub.rs`) is a thread that searches all records
 //! and index entries for damage, and `verify.rs` verifies redb's own checksums of pages. redb can panic on bytes that
 //! are not a page. The caller then gets an error of the kind [`Corrupt`](super::StoreErrorKind::Corrupt).
 //!
@@ -518,7 +518,7 @@ impl RedbStore {
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("timers.redb");
     /// RedbStore::open(&path)?.close()?;
-    /// // Another value may open it now.
+    /// // Another `RedbStore` may open the files now.
     /// RedbStore::open(&path)?.close()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

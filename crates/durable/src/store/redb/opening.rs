@@ -246,17 +246,11 @@ pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     Ok(forgotten)
 }
 
-/// The values that a database stores about itself.
+/// The values that a database stores about itself. [`Opened`] describes the fields.
 struct Numbers {
-    /// The random number of the store, by which a journal recognizes its database.
     store: u64,
-    /// The number of the last batch (transaction for several requests) that the database contains.
     sequence: u64,
-    /// Whether the database has a note that the store was closed after the last batch. With this note, the database
-    /// contains all changes, and the opening does not need the journal's file. A store that has crashed leaves no such
-    /// note.
     is_closed: bool,
-    /// Whether this opening has created the database.
     is_new: bool,
 }
 

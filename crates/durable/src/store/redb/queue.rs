@@ -190,7 +190,6 @@ impl Receiver {
         self.0.lock().gathered
     }
 
-    /// Returns whether the queue has no request.
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().requests.is_empty()
     }

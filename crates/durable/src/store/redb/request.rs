@@ -26,8 +26,9 @@ pub(super) enum Request {
     Mend(Vec<Suspect>, Reply<u64>),
 }
 
-/// A claim of due timers. The thread that commits chooses the timers ([`Request::choose`]) before it notes and runs the
-/// claim. The journal has the chosen timers in place of the shares, so a replay leases the same timers.
+/// A claim of due timers. The thread that commits chooses the timers ([`Request::choose`]) before it notes the claim in
+/// the journal and runs it. The journal has the chosen timers in place of the shares, so a replay leases the same
+/// timers.
 pub(super) struct Claim {
     pub(super) by: Claimant,
     pub(super) number: u64,

@@ -229,7 +229,6 @@ impl<'t> Writing<'t> {
         Table::ALL.into_iter().try_for_each(|table| self.table(table).map(drop))
     }
 
-    /// Returns whether the transaction has changed an entry.
     pub(super) fn has_changed(&self) -> bool {
         self.has_changed
     }

@@ -60,8 +60,9 @@ pub enum Event {
     },
     /// The delivery under the lease with this token succeeded.
     Ack(Token),
-    /// The lease with this token ends before the handler is called, and no later delivery follows. Either the delivery
-    /// is later than the timer's policy permits, or the timer is delivered at most once, and its only delivery begins.
+    /// The lease with this token ends without an answer of the handler, and no later delivery follows. Either the
+    /// delivery is later than the timer's policy permits, or the timer is delivered at most once, and its only delivery
+    /// begins.
     Skip(Token),
     /// The delivery under the lease with this token failed.
     Fail(Token, Failure),
@@ -113,7 +114,7 @@ pub enum Next {
 pub enum End {
     /// A delivery succeeded.
     Done,
-    /// The timer ended before its handler was called: the delivery was too late, or the timer is delivered at most
+    /// The timer ended without an answer of its handler: the delivery was too late, or the timer is delivered at most
     /// once, and its only delivery begins.
     Skipped,
     /// The timer was withdrawn for this reason.
@@ -203,7 +204,7 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             return Ok(Next::Ends(End::Done));
         }
         Event::Skip(token) => {
-            // The handler was not called, so a withdrawal remains the reason for the end.
+            // The delivery has not begun, so a withdrawal remains the reason for the end.
             return Ok(Next::Ends(withdrawn(holder(timer, token)?).unwrap_or(End::Skipped)));
         }
         Event::Fail(token, failure) => {
@@ -325,7 +326,7 @@ pub enum EventKind {
     Renew,
     /// The delivery succeeded ([`Event::Ack`]).
     Ack,
-    /// The lease ends before the handler is called, and no delivery follows ([`Event::Skip`]).
+    /// The lease ends without an answer of the handler, and no later delivery follows ([`Event::Skip`]).
     Skip,
     /// The delivery failed ([`Event::Fail`]).
     Fail,

@@ -133,8 +133,8 @@ impl Alarm {
         }
     }
 
-    /// Forgets the answer of the last claim. The store calls this method when it connects to another deployment, whose
-    /// timers the answer does not describe.
+    /// Forgets the answer of the last claim. The store calls this method when another deployment has taken the place of
+    /// the deployment to which the answer belongs.
     pub fn clear(&self) {
         self.first_due().known = None;
     }

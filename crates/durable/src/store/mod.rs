@@ -112,9 +112,8 @@ pub enum Op {
     /// until an hour after the timer's end, so a caller can safely repeat the operation after a lost answer. With any
     /// other id, a repeated operation may store the timer again after its end.
     Place(Box<Timer>, IfPresent),
-    /// Withdraws the timer at the address, so that it is not delivered again. The second value can require an id: if it
-    /// is given, and the timer at the address has another id, the outcome is [`Outcome::NotFound`]. A dead timer is
-    /// removed.
+    /// Withdraws the timer at the address. If an id is given, and the timer at the address has another id, nothing
+    /// changes, and the outcome is [`Outcome::NotFound`]. A dead timer is removed.
     Cancel(Address, Option<TimerId>),
     /// Withdraws timers of a namespace that have a label, up to a limit. Dead timers are withdrawn, too.
     CancelLabelled {
@@ -141,10 +140,10 @@ pub enum Op {
     /// occurrence is more than a second in the future, the clock was ahead then, and the series continues from the
     /// present time.
     Ack(TimerId, Token),
-    /// Ends a lease before a handler is called. The timer is done, and a next occurrence is stored as for
+    /// Ends a lease without an answer of the handler. The timer is done, and a next occurrence is stored as for
     /// [`Ack`](Self::Ack). If the timer was withdrawn during the lease, it ends as withdrawn instead. A runtime uses
-    /// this operation for a delivery that is too late. A runtime also uses it to remove a timer that is delivered at
-    /// most once, just before the call of the handler.
+    /// this operation for a delivery that is too late, and to remove a timer that is delivered at most once when its
+    /// delivery begins.
     Skip(TimerId, Token),
     /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),
@@ -243,14 +242,13 @@ pub enum Outcome {
     /// The number of timers that an [`Op::Unpark`] has made pending again. If the number is below the limit of this
     /// operation, no timer is parked for the operation's reason any longer.
     Unparked(u32),
-    /// No stored timer has the id or key. A timer that is delivered at most once is no longer stored while its handler
-    /// runs.
+    /// No stored timer has the id or key. A timer that is delivered at most once is no longer stored once its delivery
+    /// has begun.
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),
     /// An open transaction of another program has locked the timer or its key. The operation has had no effect, and the
-    /// caller should repeat it. Only an operation that ends a delivery has this outcome, and only before the lease
-    /// expires.
+    /// caller should repeat it. Only the end of a delivery whose lease has not expired has this outcome.
     Held,
 }
 
@@ -346,8 +344,8 @@ pub struct Reaped {
     /// The ids of the timers that the call has made pending again. An occurrence of a paused series has become paused
     /// instead.
     pub returned: Vec<TimerId>,
-    /// Those timers of `returned` that are delivered at most once. The store removes such a timer before its handler is
-    /// called, so no handler was called for these timers.
+    /// Those timers of `returned` that are delivered at most once. The store removes such a timer when its delivery
+    /// begins, so no delivery of these timers had begun.
     #[serde(skip)]
     pub not_begun: Vec<TimerId>,
     /// The ids of the timers that the call has made dead, because their policies permit no further delivery.

@@ -127,7 +127,7 @@ pub(super) struct Record {
 }
 
 /// Keeps the records of the batches since the last checkpoint. All of these records are in memory. The first `written`
-/// bytes of them are also in the file.
+/// bytes of them were also written to the file.
 pub(super) struct Journal<B> {
     file: B,
     store: u64,

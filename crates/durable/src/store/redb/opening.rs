@@ -117,7 +117,7 @@ impl Opener {
     /// Opens or creates the database. redb creates a database in several steps, and a crash between them leaves a file
     /// that is not a database. So the journal's file has a note while the database is being created. If an opening
     /// finds the note beside an unfinished database, it creates the database again. A complete database beside the note
-    /// was put there after the failed creation, for example as a copy of a store. Its timers are kept.
+    /// is kept: it may have been put there after the failed creation, for example as a copy of a store.
     pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;

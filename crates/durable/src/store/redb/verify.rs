@@ -34,8 +34,8 @@ struct Overlay {
 #[derive(Debug, Default)]
 struct Changed {
     len: u64,
-    /// The number of bytes at the start of the file that the overlay still shows. After redb has truncated the overlay,
-    /// a read of the removed bytes returns zeros.
+    /// The number of bytes at the start of the file that the overlay still shows. If redb truncates the overlay and
+    /// then extends it, the added bytes are zeros.
     shown: u64,
     /// The written bytes by offset. The ranges do not overlap.
     writes: BTreeMap<u64, Vec<u8>>,

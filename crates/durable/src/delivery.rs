@@ -89,8 +89,8 @@ pub(crate) trait Begin: Send + Sync {
 }
 
 /// Records whether a delivery is *settled*, which means that its end is decided. A delivery is settled only once: by
-/// its handler's answer, its timeout, the loss of its lease, the stop of the runtime, or an executor that drops its
-/// work or does not call its handler.
+/// its handler's answer, its timeout, the loss of its lease, the stop of the runtime, or an executor that drops the
+/// work or does not call the handler.
 #[derive(Debug, Default)]
 pub(crate) struct Settlement(Mutex<Settled>);
 
@@ -261,7 +261,7 @@ impl Delivery {
     /// ```
     pub async fn begin(&self) -> bool {
         poll_fn(|context| {
-            // The waker is kept before the question, so the answer wakes it.
+            // The waker is stored before the runtime is asked, so that the answer wakes this future.
             if self.lease.poll(context.waker()) {
                 return Poll::Ready(false);
             }

@@ -12,7 +12,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::sync::Arc;
 
-/// The calls by which the work of a delivery reports to the runtime that runs the delivery.
+/// The calls that the work of a delivery makes to the runtime that runs the delivery.
 pub(crate) trait Supervisor: Send + Sync {
     /// Returns whether the handler of the delivery `number` may be called. The handler must not be called in these
     /// cases:

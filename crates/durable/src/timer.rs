@@ -34,7 +34,7 @@ pub enum Address {
 pub struct KeyOf {
     /// The namespace. Empty in a program without namespaces.
     pub namespace: Box<str>,
-    /// The key. At most one timer of the namespace has it.
+    /// The key. At most one timer of the namespace owns it at a time.
     pub key: Box<str>,
 }
 

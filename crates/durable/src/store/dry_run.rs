@@ -226,7 +226,8 @@ impl DryRun {
     ///
     /// # Errors
     ///
-    /// Fails if a field of a timer exceeds a limit, or if another imported or given timer has the same id or key.
+    /// Fails if a field of a timer exceeds a limit, or if a timer has the id or the key of a timer that the dry run
+    /// knows.
     ///
     /// # Examples
     ///

@@ -149,9 +149,10 @@ pub enum Op {
     Fail(TimerId, Token, Failure),
     /// Ends a delivery, and makes the timer due again at the given moment.
     Snooze(TimerId, Token, UtcMillis),
-    /// Ends a lease whose delivery has not begun. The timer is pending again.
+    /// Ends a lease early, because the delivery has not begun or will not finish. The timer is pending again.
     Release(TimerId, Token),
-    /// Ends a lease and parks the timer for a reason, for example a limit that the user has set.
+    /// Ends a lease and parks the timer for a reason, for example a limit that the user has set. The timer is not
+    /// delivered until it is unparked.
     Park(TimerId, Token, Box<str>),
     /// Unparks timers: the timers that are parked for the given reason become pending again, up to the given number of
     /// timers. An occurrence of a paused series becomes paused instead, and does not count towards the number. If the
@@ -296,8 +297,8 @@ pub struct Claimed {
     /// The number of records that the claim could not read. The store sets such records aside, with their bytes.
     pub quarantined: u32,
     /// The moment at which the caller should call [`reap`](TimerStore::reap). Usually `None`. A store that several
-    /// processes share sets the moment, for example after this process has taken over shards from a process that may be
-    /// gone. The first lease in the shards of this process then ends at this moment.
+    /// processes share sets the moment, for example after this process has taken over shards (parts of the timers) from
+    /// a process that may be gone. The first lease in the shards of this process then ends at this moment.
     pub next_reap: Option<UtcMillis>,
 }
 
@@ -602,7 +603,7 @@ pub trait TimerStore: Send + Sync + 'static {
         None
     }
 
-    /// Releases the shards that this process owns in a store that several processes share, so other processes can take
+    /// Releases the shards (parts of the timers) that this process owns in a shared store, so other processes can take
     /// them over at once. Without a call of `leave`, the other processes must wait until the ownership expires. Leases
     /// stay as they are. A runtime calls `leave` when it stops. After the next claim of this process, the process may
     /// own shards again.

@@ -32,7 +32,7 @@ pub(crate) enum Table {
     /// The table of ended timers whose callers chose their ids. Key: id. Value: the moment until which the id is
     /// remembered.
     Recent,
-    /// The table of the ids in `Recent` by time. Key: the moment until which the id is remembered, id.
+    /// The table of the remembered ids of ended timers, by time. Key: the moment until which the id is remembered, id.
     Forget,
     /// The table of the counts of timers. Key: namespace, phase. Value: the number of the namespace's timers in this
     /// phase.

@@ -115,7 +115,7 @@ impl<'c, T: Tables> Choice<'c, T> {
     }
 
     /// Takes the timers of the index entries `entries`, which belong to one namespace, in their order. Stops when the
-    /// claim has `end` timers, at a limit of the claim, or when [`permits`](Self::permits) refuses the next timer.
+    /// claim has `end` timers or reaches another limit, or when [`permits`](Self::permits) refuses the next timer.
     /// Returns the remaining entries. `None` if no entries remain.
     pub(super) fn take_of(
         &mut self,

@@ -244,7 +244,6 @@ impl Logged<'_> {
         }
     }
 
-    /// Returns the name of the request, for an error's message.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Apply(_) => "operations",

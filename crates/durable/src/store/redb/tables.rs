@@ -356,7 +356,6 @@ impl Reading {
         Self { tables: Default::default(), transaction }
     }
 
-    /// Returns whether the database has any table.
     pub(super) fn has_tables(&self) -> Result<bool, StoreError> {
         Ok(self.transaction.list_tables().map_err(converted)?.next().is_some())
     }

@@ -235,7 +235,8 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
                 return Ok(Next::Ends(end));
             }
             // An expired lease does not count as a failure. Without this limit, a timer whose handler kills the process
-            // could be delivered forever. A handler may also kill it before it begins its only delivery.
+            // could be delivered forever. A handler may also kill the process before the only delivery of a timer
+            // begins.
             if timer.deliveries >= timer.policy.deliveries.max(1) {
                 dead(timer, DeathReason::Deliveries, now)
             } else if is_too_old(timer, now) {

@@ -15,8 +15,9 @@ use std::time::Instant;
 
 /// The greatest number of parked timers that one request to the store makes due again.
 const BATCH: usize = 500;
-/// The time around the moment of a slot at which a delivery can take the slot. The lag makes up for unparked timers
-/// that arrive a little late. During the lead, the delivery waits in memory.
+/// A delivery can take a slot (a delivery that the namespace's limit per second permits) from `lead` before the slot's
+/// moment until `lag` after it. The lag makes up for unparked timers that arrive a little late. During the lead, the
+/// delivery waits in memory.
 const WINDOW: Window = Window { lag: Duration::from_millis(50), lead: Duration::from_millis(10) };
 /// The time that parked timers have, after they were made due again, to arrive at their handler. During this time, the
 /// service reserves a delivery for each of these timers within the namespace's limit of deliveries per second. If
@@ -194,7 +195,7 @@ impl Admission {
             let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
             rates.insert(name.into(), paced);
         }
-        // No delivery has met the rate yet. A single timer is enough, because its arrival makes the entry.
+        // No delivery has asked for a slot yet. A single timer is enough, because its arrival makes the entry.
         let Some(paced) = rates.get_mut(name) else { return Wanted::Now(1) };
         paced.rate.set(per_second);
         if now >= paced.coming_until {

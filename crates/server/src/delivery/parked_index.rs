@@ -36,9 +36,9 @@ use tourbillon_durable::store::StoreError;
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
     changed: Notify,
-    /// Notified if the next pass must start before its regular time. A pass reads the number of parked timers of each
-    /// reason from the store. Also notified by changes that may have taken parked timers away
-    /// ([`Timing`](crate::record::Timing)).
+    /// Notified when the next pass must start before its regular time, for example after a change that may have ended
+    /// the parking of timers ([`Timing`](crate::record::Timing)). A pass reads the number of parked timers of each
+    /// reason from the store.
     pass_wanted: Arc<Notify>,
 }
 
@@ -73,14 +73,15 @@ struct Parked {
     /// The number of timers that were parked for this reason after the last pass began. A pass reads the number of
     /// parked timers of each reason from the store.
     during_pass: u64,
-    /// Whether [`want`](ParkedIndex::want) was called after the last fetch from this queue began.
+    /// Whether timers of this queue were requested ([`want`](ParkedIndex::want)) after the last fetch from it began.
     is_wanted: bool,
     /// Whether a node has reported, after the last fetch from this queue began, that it has parked a timer for the
     /// queue.
     was_heard: bool,
 }
 
-/// Requests to the store about a [`Reason`] without a success since the moment `since`.
+/// The requests to the store about one [`Reason`] since its last successful request. The first of them began at
+/// `since`.
 #[derive(Debug)]
 struct Unanswered {
     since: Instant,
@@ -92,7 +93,8 @@ struct Unanswered {
 }
 
 impl Unanswered {
-    /// Returns whether the requests say something about the store at the moment `now`.
+    /// Returns whether a request is under way, or the last event was less than [`REMEMBERED`] ago. Otherwise these
+    /// requests are too old to show the store's present state.
     fn counts(&self, now: Instant) -> bool {
         self.is_under_way || now.saturating_duration_since(self.last) < REMEMBERED
     }
@@ -101,14 +103,14 @@ impl Unanswered {
 /// The time after which a request to the store counts as unanswered. A receiver that has got no timer then cannot know
 /// whether its queue is empty.
 const SLOW: Duration = Duration::from_millis(250);
-/// The time for which an error of the store counts if no further request follows.
+/// The time for which [`fault`](ParkedIndex::fault) reports an error of the store if no further request follows.
 const REMEMBERED: Duration = Duration::from_secs(10);
 /// The time for which a queue counts as empty after a fetch has found no parked timer. This time ends early if a node
 /// reports that it has parked a timer for the queue.
 const EMPTY: Duration = Duration::from_secs(1);
 
 impl ParkedIndex {
-    /// Makes an empty index. `pass_wanted` makes the next pass start soon.
+    /// Makes an empty index. It notifies `pass_wanted` when the parked timers in the store must be counted again.
     pub(crate) fn new(pass_wanted: Arc<Notify>) -> Self {
         Self { pass_wanted, ..Self::default() }
     }
@@ -141,8 +143,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Does the same as [`want`](Self::want), unless a fetch is under way or has just found the queue empty. For events
-    /// that say nothing of new timers, such as the end of a claim.
+    /// Does the same as [`want`](Self::want), unless a fetch from the queue is under way or has just found no timer.
+    /// Called after events that do not report new timers, such as the end of a claim.
     pub(crate) fn want_if_free(&self, reason: &Reason) {
         let is_busy = self.lock().parked.get(reason).is_some_and(|parked| parked.is_busy);
         // The end of a fetch that has found timers marks the queue again. If ends of claims repeated a fetch that finds
@@ -347,7 +349,8 @@ impl ParkedIndex {
         (parked.is_busy, parked.since, parked.is_wanted, parked.was_heard) = (true, 0, false, false);
     }
 
-    /// Notes that the store has answered a request with an error. The caller then notes the end of the request.
+    /// Records the error of a request to the store about this reason. The caller must then end the request with
+    /// [`end`](Self::end) or [`end_fetch`](Self::end_fetch).
     pub(crate) fn failed(&self, reason: &Reason, error: &StoreError) {
         if let Some(request) = self.lock().unanswered.get_mut(reason) {
             (request.last, request.is_under_way) = (Instant::now(), false);
@@ -355,8 +358,8 @@ impl ParkedIndex {
         }
     }
 
-    /// Returns why nobody can say now whether timers are parked for this reason: the store has answered the last
-    /// request with an error, or has left it without an answer for some time. Returns `None` if neither is so.
+    /// Returns the store's last error for this reason, or a message that the store has not answered for some time. In
+    /// both cases it is unknown whether timers are parked for the reason. Returns `None` otherwise.
     pub(crate) fn fault(&self, reason: &Reason) -> Option<Box<str>> {
         let state = self.lock();
         let request = state.unanswered.get(reason).filter(|request| request.counts(Instant::now()))?;

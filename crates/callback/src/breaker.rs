@@ -16,8 +16,9 @@ use std::time::Instant;
 /// The number of recent outcomes of callbacks that a breaker remembers. The breaker opens if half of these outcomes are
 /// failures of the cause in the breaker's field `frequent`.
 const WINDOW: u32 = 20;
-/// The pause before another try of a callback that is not sent because another callback probes the receiver. A probe is
-/// the single callback that an open breaker lets through after its pause, to find out whether the receiver works again.
+/// The pause after which a held-back callback should be tried again, if it is held back because a probe is under way. A
+/// probe is the single callback that an open breaker lets through after its pause, to find out whether the receiver
+/// works.
 const PROBED: Duration = Duration::from_millis(250);
 
 /// The evidence that an ended callback gives to a breaker about the host or the path that the breaker guards.

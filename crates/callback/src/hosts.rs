@@ -122,7 +122,7 @@ struct Openings {
 }
 
 /// The evidence that an ended callback gives about its receiver. [`Host::end`] converts it to a [`Sign`] for the
-/// breaker of the host, and to another for the breaker of the path.
+/// breaker of the host, and to a second `Sign` for the breaker of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// The callback shows that the receiver works.
@@ -277,8 +277,8 @@ impl Permit {
     }
 }
 
-/// Dropping a permit without a call of [`settle`](Permit::settle) records that its callback has ended, but shows
-/// neither that the receiver works nor that it fails.
+/// Dropping a permit without a call of [`settle`](Permit::settle) records the end of the callback, as with
+/// [`Shown::Nothing`].
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {

@@ -57,7 +57,7 @@ pub(crate) fn resolver(servers: Vec<SocketAddr>, time: Duration) -> Resolver {
             let Some(resolver) = resolver else {
                 return Ok(tokio::net::lookup_host((host, port)).await?.collect());
             };
-            // A callback whose host is no such name is refused before it is sent.
+            // Callbacks to other hosts are refused before they are sent.
             let Some(name) = dns_name(&host) else {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "the host has no name of DNS"));
             };

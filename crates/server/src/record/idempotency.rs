@@ -55,7 +55,7 @@ pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 
-/// A request in the memory.
+/// A remembered request with an idempotency key.
 #[derive(Debug)]
 struct Remembered {
     fingerprint: u128,
@@ -74,9 +74,9 @@ struct Inner {
     /// The ids of the timers in `known`, each with its namespace and the moment from which it is remembered, in the
     /// order in which they were last added to `known`.
     order: BTreeMap<u64, (Instant, u128, Arc<str>)>,
-    /// The keys in `order`, by namespace.
+    /// The keys of the map `order`, by namespace.
     by_namespace: HashMap<Arc<str>, BTreeSet<u64>>,
-    /// The last key in `order`.
+    /// The greatest key that the map `order` has had.
     last: u64,
 }
 
@@ -92,7 +92,7 @@ impl Inner {
         self.get(id).map(|remembered| remembered.fingerprint)
     }
 
-    /// Remembers a request from the moment `since` on.
+    /// Remembers a request for the time [`WINDOW`] from the moment `since` on.
     fn remember(
         &mut self,
         namespace: &str,
@@ -192,8 +192,9 @@ impl Entered {
     }
 
     /// Checks a request whose timer had already been created. `stored` is the fingerprint that is stored with the
-    /// timer, or `None` if the timer has ended. Returns whether the request is known to be the one that created the
-    /// timer. Returns false if nothing is left of that request. Fails if the timer was created by a different request.
+    /// timer, or `None` if the timer has ended. Returns whether the fingerprint of the request that created the timer
+    /// is still known, in the store or in memory. Fails if it is known and differs from the fingerprint of this
+    /// request.
     pub(crate) fn repeated(&self, stored: Option<u128>) -> Result<bool, Problem> {
         let mut inner = self.all.lock();
         // The timer may have ended after this request has begun. Its fingerprint is then in memory.
@@ -209,14 +210,14 @@ impl Entered {
         Ok(first.is_some())
     }
 
-    /// Returns whether an equal request was fulfilled before. The store then repeats the first answer and creates no
-    /// timer, so limits do not apply.
+    /// Returns whether an equal request has created the timer before. The store then repeats the answer to that request
+    /// and creates no timer, so limits do not apply.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// Remembers the fingerprint of this request. Called once the request is fulfilled. `has_made_timer` is whether it
-    /// has made a timer.
+    /// Remembers the fingerprint of this request. Called once the request is fulfilled. `has_made_timer` says whether
+    /// the request has created a timer.
     pub(crate) fn remember(&self, has_made_timer: bool) {
         let mut inner = self.all.lock();
         inner.remember(&self.namespace, self.id, self.fingerprint, has_made_timer, Instant::now());

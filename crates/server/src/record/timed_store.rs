@@ -1,4 +1,5 @@
-//! Wraps a store to time its operations, to record its refusals, and to notice changes that take parked timers away.
+//! Wraps a store to time its operations, to record its refusals, and to report changes that may end the parking of
+//! timers.
 
 use super::by_word::ByWord;
 use super::metrics::SharedTimes;
@@ -31,14 +32,14 @@ impl StoreTimes {
 }
 
 /// A store that records the durations of its operations and the changes that it refuses, and reports changes that may
-/// have taken parked timers away.
+/// have ended the parking of timers.
 pub(crate) type TimedStore = Hooked<Timing>;
 
 /// The hook of a [`TimedStore`], which sees each call of the store and each answer.
 pub(crate) struct Timing {
     times: Arc<StoreTimes>,
     refusals: Arc<Refusals>,
-    /// Notified after a change that may have taken parked timers away. The parked timers are then counted again.
+    /// Notified after a change that may have ended the parking of timers. The parked timers are then counted again.
     recount: Arc<Notify>,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct Notes {
     /// Set if the success or error of the call is reported to [`Refusals`]. `None` if the call changes no timers. Also
     /// `None` for some calls that change timers but that [`Refusals`] ignores, such as [`Call::PutBack`].
     change: Option<Change>,
-    /// Whether the call may take parked timers away.
+    /// Whether the call may end the parking of timers, or change the reasons for which they are parked.
     may_take_parked: bool,
 }
 
@@ -85,8 +86,8 @@ struct Change {
     is_new: bool,
 }
 
-/// Returns whether these outcomes show that the store takes new timers. Neither a timer that stays nor a replacement
-/// shows it: the store need not store more bytes than it removes, and a store without room takes both.
+/// Returns whether an outcome is a new timer, which shows that the store has room for new timers. A kept or a replaced
+/// timer does not show this, because a store without room accepts both.
 fn show_room(outcomes: &[Outcome]) -> bool {
     outcomes.iter().any(|outcome| matches!(outcome, Outcome::Created(_)))
 }

@@ -116,7 +116,7 @@ pub enum Outcome {
     /// The destination is blocked, so another attempt would not help.
     Blocked(Blocked),
     /// The callback was not sent, because this machine lacked something for a connection: a file descriptor, a port or
-    /// memory. The receiver has no part in this, so it does not count as an attempt.
+    /// memory. This is not the receiver's fault, and does not count as an attempt.
     Unsent {
         /// The text that says what the machine lacked.
         error: Box<str>,
@@ -533,7 +533,7 @@ fn pause_of(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default())
 }
 
-/// Replaces the text of a common error that says nothing to most people. Otherwise returns the text unchanged.
+/// Replaces the text of a common error of TLS that few people understand. Returns any other text unchanged.
 fn explained(text: String) -> String {
     if text.contains("CaUsedAsEndEntity") {
         return "the receiver has the certificate of an authority (CA:TRUE), which identifies no receiver: give it a \

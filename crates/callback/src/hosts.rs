@@ -36,7 +36,7 @@ const MOST_HOSTS: usize = 10_000;
 /// moment.
 const MOST_PATHS: usize = 64;
 
-/// The breakers and running callbacks of all hosts. Clones share the same hosts.
+/// The breakers of all hosts, and the numbers of running callbacks. Clones share the same hosts.
 #[derive(Clone)]
 pub(crate) struct Hosts {
     limits: HostLimits,
@@ -95,9 +95,9 @@ pub struct HostReport {
     pub path: Option<Box<str>>,
     /// The number of callbacks to the host that are under way.
     pub running: usize,
-    /// The number of failed callbacks since the last success.
+    /// The number of failures that the breaker has counted since the last success.
     pub failures: u32,
-    /// The time, from the moment of this report, for which no further callbacks are sent. After it, a single callback
+    /// The time, from the moment of this report, for which no further callbacks are sent. Afterwards a single callback
     /// probes whether the receiver works. `None` if the breaker is closed.
     pub open_for: Option<Duration>,
     /// The time from the opening of the breaker to the moment of this report. `None` if the breaker is closed.

@@ -143,7 +143,7 @@ fn words(error: &NetError) -> io::Error {
     if error.is_no_records_found() {
         return io::Error::new(io::ErrorKind::NotFound, "the name is not known");
     }
-    // The resolver does not say whether it could open no socket. Another socket shows it.
+    // The resolver does not say whether it failed to open a socket. An attempt to open another socket shows this.
     if let Some(shortage) =
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).err().as_ref().and_then(Shortage::of_socket)
     {

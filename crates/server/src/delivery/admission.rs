@@ -15,9 +15,8 @@ use std::time::Instant;
 
 /// The greatest number of parked timers that one request to the store makes due again.
 const BATCH: usize = 500;
-/// A delivery can take a slot (a delivery that the namespace's limit per second permits) from `lead` before the slot's
-/// moment until `lag` after it. The lag makes up for unparked timers that arrive a little late. During the lead, the
-/// delivery waits in memory.
+/// A delivery can take a slot (a delivery that the limit per second permits) from `lead` before the slot's moment until
+/// `lag` after it. With the lag, unparked timers can come a little late. During the lead, the delivery waits in memory.
 const WINDOW: Window = Window { lag: Duration::from_millis(50), lead: Duration::from_millis(10) };
 /// The time that parked timers have, after they were made due again, to arrive at their handler. During this time, the
 /// service reserves a delivery for each of these timers within the namespace's limit of deliveries per second. If
@@ -242,7 +241,7 @@ impl Admission {
         }
     }
 
-    /// Forgets the permits of hosts without deliveries, and the rates of deleted namespaces.
+    /// Frees the memory of limiters without deliveries and parked timers, and of the rates of deleted namespaces.
     pub(crate) fn sweep(&self) {
         self.permits.sweep();
         self.rates().retain(|name, _| self.namespaces.get(name).is_some());

@@ -53,8 +53,8 @@ struct State {
     unanswered: HashMap<Reason, Unanswered>,
     /// The moment at which the store last answered a request about any queue. `None` before the first answer.
     answered: Option<Instant>,
-    /// Whether timers were parked, unparked or fetched after the last pass began. The numbers of this pass may then be
-    /// too high.
+    /// Whether timers were parked, unparked or fetched after the last pass (a count of the parked timers in the store)
+    /// began. The numbers of this pass may then be too high.
     is_pass_disturbed: bool,
     is_closed: bool,
 }
@@ -67,11 +67,10 @@ struct Parked {
     /// Whether a running request to the store takes timers that are parked for this reason. The request is an *unpark*,
     /// which makes the timers due again, or a *fetch*, which takes timers of a queue for waiting receivers.
     is_busy: bool,
-    /// The number of timers that were parked for this reason after the last unpark or fetch began. An unpark makes
-    /// parked timers due again. A fetch takes parked timers of a queue for waiting receivers.
+    /// The number of timers that were parked for this reason after the last request that takes such timers began.
     since: u64,
-    /// The number of timers that were parked for this reason after the last pass began. A pass reads the number of
-    /// parked timers of each reason from the store.
+    /// The number of timers that were parked for this reason after the last pass began. A pass counts the parked timers
+    /// in the store.
     during_pass: u64,
     /// Whether timers of this queue were requested ([`want`](ParkedIndex::want)) after the last fetch from it began.
     is_wanted: bool,
@@ -80,21 +79,19 @@ struct Parked {
     was_heard: bool,
 }
 
-/// The requests to the store about one [`Reason`] since its last successful request. The first of them began at
-/// `since`.
+/// The requests about one [`Reason`] since its last successful request. The first of them began at `since`.
 #[derive(Debug)]
 struct Unanswered {
     since: Instant,
     /// The moment of the last event: the start of a request, or its error.
     last: Instant,
-    /// Whether a request has neither an answer nor an error.
+    /// Whether the last request has neither an answer nor an error.
     is_under_way: bool,
     error: Option<Box<str>>,
 }
 
 impl Unanswered {
-    /// Returns whether a request is under way, or the last event was less than [`REMEMBERED`] ago. Otherwise these
-    /// requests are too old to show the store's present state.
+    /// Returns whether a request is under way, or the last event was less than [`REMEMBERED`] before `now`.
     fn counts(&self, now: Instant) -> bool {
         self.is_under_way || now.saturating_duration_since(self.last) < REMEMBERED
     }

@@ -17,8 +17,7 @@ use tourbillon_api::{Claim, Moment};
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The pause before asking the store again whether an expiring claim was renewed at another node, after a failed
-/// request.
+/// After this pause, a failed request for the renewals of a claim at other nodes is repeated.
 const ASKED_AGAIN: Duration = Duration::from_millis(500);
 
 /// Handles due pull timers: hands each timer to a receiver that fetches from the timer's queue.

@@ -312,8 +312,7 @@ mod tests {
     use tourbillon_durable::store::{Claimant, Hooked, IfPresent, Leased, Limit, TimerStore as _};
     use tourbillon_durable::timer::Payload;
 
-    /// Stores a timer and leases it. Returns the node with the timer, the node's claims, and the name of a claim on the
-    /// timer.
+    /// Stores a timer and leases it. Returns the timer's node, the node's claims, and the name of a claim on the timer.
     async fn claimed(timeout_ms: u32) -> (Arc<Hooked<Node>>, RemoteClaims, String) {
         let node = double::node(&Documents::default(), 1);
         let pull = StoredPull { queue: "q".into(), body: Vec::new(), timeout_ms };

@@ -34,8 +34,8 @@ const ROUND: Duration = Duration::from_secs(10);
 /// time. Without other nodes, a regular pass takes place only if this process knows parked timers.
 const PASS: Duration = Duration::from_secs(30);
 /// The pause before a pass that starts earlier than [`PASS`] demands, if other nodes share the store. A pass starts
-/// early if a change may have taken a parked timer away, if another node's report of a parked timer may be lost, or if
-/// the set of nodes has changed. In the last case, this node gets its new shards during the pause.
+/// early if a change may have ended the parking of a timer, if another node's report of a parked timer may be lost, or
+/// if the set of nodes has changed. In the last case, this node gets its new shards during the pause.
 const SETTLED: Duration = Duration::from_secs(2);
 /// The pause before a pass that starts earlier than [`PASS`] demands, if no other node shares the store.
 const SOON: Duration = Duration::from_millis(250);
@@ -120,8 +120,7 @@ impl Unparker {
         }
     }
 
-    /// Marks a reason, so that the unparker checks whether its timers may be delivered. Called at the moment of its
-    /// alarm.
+    /// Marks a reason at the moment of its alarm, so that the unparker checks how many of its timers may become due.
     fn look_at(&self, reason: &Reason) {
         match reason {
             // A pass may have removed the entry of the queue from the index, although receivers still wait.

@@ -165,9 +165,8 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state of the connection by `change`. If a half-close by the client was hidden from the task that
-    /// reads from the connection, and [`hides_half_close`](State::hides_half_close) is false after the change, wakes
-    /// this task.
+    /// Applies `change` to the state of the connection. Wakes the task that reads from the connection if a half-close
+    /// by the client was hidden from it, and [`hides_half_close`](State::hides_half_close) is false after the change.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -386,9 +385,8 @@ impl Stage {
         self.change(|request| request.is_authenticated = true);
     }
 
-    /// Reserves a place for the connection among the connections whose requests wait, until none of its requests waits.
-    /// If the connection has no place yet, `take` takes one for the token of its requests. Returns false if none is
-    /// free.
+    /// Reserves a place among the connections whose requests wait, until none of this connection's requests waits. If
+    /// the connection has no place yet, `take` takes one for its token. Returns false if none is free.
     pub(super) fn begin_wait(&self, take: impl FnOnce(Option<TokenHash>) -> Option<WaitingPlace>) -> bool {
         let mut state = self.activity.lock();
         if state.waiting.is_none() {

@@ -4,9 +4,8 @@ use crate::share::Shares;
 use crate::state::TokenHash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The places for connections whose requests wait for events, and each token's share of the places. The lock of this
-/// value may be taken while the lock of an [`Activity`](super::activity::Activity) is held. No other lock is taken
-/// under it.
+/// The places for connections whose requests wait for events, with each token's share. This lock may be taken under the
+/// lock of an [`Activity`](super::activity::Activity). No other lock is taken under this lock.
 #[derive(Debug)]
 pub(super) struct WaitingPlaces(Mutex<Shares<Option<TokenHash>>>);
 

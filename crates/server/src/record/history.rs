@@ -29,7 +29,7 @@ const MARK: &[u8; 16] = b"tourbillon hist1";
 /// The greatest time, in milliseconds, by which a sample may come before the end of its ten seconds. The store's clock
 /// may be set back by some milliseconds just before a sample.
 const EARLY: u64 = 1_000;
-/// Once this number of samples is not yet in the history's file, they are written into the file.
+/// The number of new samples that are collected in memory before they are written into the history's file together.
 const WRITTEN: usize = 6;
 
 /// The service's statistics for a span of time: ten seconds, several of these, or the time since the service's start.
@@ -154,9 +154,8 @@ impl History {
     }
 
     /// Adds the sample of the ten seconds that have just ended at `now`, or that end at most [`EARLY`] milliseconds
-    /// later. If these ten seconds already have a sample, the new sample counts only since that sample, and is added to
-    /// it. Returns whether the caller must now call [`write`](Self::write), because at least [`WRITTEN`] samples are
-    /// not yet in the history's file.
+    /// later. A further sample of the same ten seconds counts only since the first, and is added to it. Returns true if
+    /// the caller must call [`write`](Self::write), because at least [`WRITTEN`] samples are not yet in the file.
     pub(crate) fn note(&self, now: Moment, sample: Sample) -> bool {
         let number = (now.as_millis().saturating_add(EARLY) / STEP).saturating_sub(1);
         let mut inner = self.lock();

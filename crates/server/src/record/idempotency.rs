@@ -30,18 +30,19 @@ use tourbillon_api::{NewTimer, Problem, ProblemKind};
 use tourbillon_durable::timer::TimerId;
 use uuid::Uuid;
 
-/// The time for which a fingerprint is remembered. The store remembers the ids of ended timers for the same time.
+/// The time for which the fingerprint (a hash) of a request is remembered. The store remembers the ids of ended timers
+/// for the same time.
 const WINDOW: Duration = Duration::from_secs(3_600);
 /// The greatest number of remembered fingerprints, about 16 MB. Beyond this number, the [`AT_ONCE`] oldest fingerprints
 /// of the namespace with the most fingerprints are forgotten.
 const MOST: usize = 100_000;
 const AT_ONCE: usize = 100;
 
-/// The UUID namespace of the fingerprints.
+/// The UUID namespace of the fingerprints, which are UUIDs of version 5.
 const FINGERPRINTS: Uuid = Uuid::from_u128(0x58a1_6c43_8f0e_4b7d_8a2b_1e64_90d3_77c5);
 
-/// Returns the fingerprint of a request to create a timer. Equal requests have the same fingerprint, even after a
-/// restart and in later versions.
+/// Returns the fingerprint, a hash, of a request to create a timer. Equal requests have the same fingerprint, even
+/// after a restart and in later versions.
 pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
     // `NewTimer` leaves out unset fields. A new field must do so, too. Otherwise the fingerprints of stored timers
     // would no longer match.
@@ -193,8 +194,7 @@ impl Entered {
 
     /// Checks a request whose timer had already been created. `stored` is the fingerprint that is stored with the
     /// timer, or `None` if the timer has ended. Returns whether the fingerprint of the request that created the timer
-    /// is still known, in the store or in memory. Fails if it is known and differs from the fingerprint of this
-    /// request.
+    /// is still known. Fails if it is known and differs from the fingerprint of this request.
     pub(crate) fn repeated(&self, stored: Option<u128>) -> Result<bool, Problem> {
         let mut inner = self.all.lock();
         // The timer may have ended after this request has begun. Its fingerprint is then in memory.

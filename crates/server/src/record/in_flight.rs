@@ -21,7 +21,7 @@ use tourbillon_durable::{Attempt, Delivery, Ending, Event, Incident, UtcMillis, 
 const MOST: usize = 100_000;
 /// The greatest length of a remembered error or answer, in bytes.
 const LONGEST_ERROR: usize = 200;
-/// The error of a timer that is delivered at most once, and that was removed before a delivery that did not go on.
+/// The error of a timer that is delivered at most once, if the store has removed it and its delivery did not go on.
 pub(crate) const LOST: &str = "the timer was removed for its delivery, and the delivery did not go on";
 /// The first words of the error of a timer whose receiver wants no further callbacks.
 pub(crate) const GONE: &str = "the receiver answered 410";
@@ -38,9 +38,8 @@ pub(crate) struct InFlight {
 #[derive(Debug, Default)]
 struct State {
     running: HashMap<TimerId, Running>,
-    /// The fingerprints of the requests that created timers, if the requests had idempotency keys. A fingerprint is
-    /// kept until the event about the end of the timer's delivery, because this event does not have the timer's
-    /// payload.
+    /// The fingerprints of the requests with idempotency keys, by the timers that they created. Kept until the event
+    /// about the end of the timer's delivery, because this event does not contain the timer's payload.
     fingerprints: HashMap<TimerId, u128>,
     history: TimerHistory,
     last_fire: Option<UtcMillis>,
@@ -164,9 +163,8 @@ impl InFlight {
         }
     }
 
-    /// Called before a delivery begins. If the timer is delivered at most once, keeps the fingerprint (a hash) of the
-    /// request that created it. If the timer is withdrawn before its delivery, the event about this lacks the
-    /// fingerprint.
+    /// Called before a delivery begins. If the timer is delivered at most once, keeps the fingerprint of the request
+    /// that created it, because an event about a withdrawal before the delivery does not contain the timer's payload.
     pub(crate) fn begins(&self, delivery: &Delivery, work: &[u8]) {
         if delivery.is_once() {
             self.lock().remember(delivery.id, work::head(work).fingerprint);

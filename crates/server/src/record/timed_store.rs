@@ -1,5 +1,4 @@
-//! Wraps a store to time its operations, to record its refusals, and to report changes that may end the parking of
-//! timers.
+//! Wraps a store: times its operations, records its refusals, and reports changes that may end the parking of timers.
 
 use super::by_word::ByWord;
 use super::metrics::SharedTimes;
@@ -53,7 +52,7 @@ impl Timing {
 /// deliveries change only leased timers, and [`ParkedIndex`](crate::delivery) counts each unpark by itself.
 fn may_take_parked(op: &Op) -> bool {
     match op {
-        // A schedule replaces its own timer at each decision. It is never parked for a reason of the service.
+        // A schedule replaces its own timer at each decision. This timer is never parked for a reason of the service.
         Op::Place(timer, IfPresent::Replace | IfPresent::ReplaceKeepDue | IfPresent::ReplaceOnly(_)) => {
             timer.key.is_some() && !timer.namespace.starts_with(Schedules::NAMESPACES)
         }
@@ -139,7 +138,7 @@ impl Hook for Timing {
             Call::Claim => changes("claim"),
             Call::Renew => changes("renew"),
             Call::Reap => changes("reap"),
-            // Its success does not end a refusal of new timers. Only a restore imports timers, beside no service.
+            // A successful import does not end a refusal of new timers. Only a restore, beside no service, imports timers.
             Call::Import => Notes { change: Some(Change { is_new: true }), ..Notes::default() },
             Call::Upcoming => timed("upcoming"),
             Call::Get => timed("get"),

@@ -183,8 +183,8 @@ impl State {
         }
     }
 
-    /// Adds a limiter without a free permit to the list of its pool. The listed limiters may take the permits that
-    /// other namespaces give back. Does nothing for a limiter without a pool.
+    /// Lists a limiter without a free permit in its pool, a set of permits that several namespaces share. The listed
+    /// limiters may take the permits that other namespaces give back. Does nothing for a limiter without a pool.
     fn starve(&mut self, reason: &Reason) {
         let State { limiters, pools, .. } = self;
         if let Some(pool) = PoolName::of(reason).and_then(|name| pools.get_mut(&name))

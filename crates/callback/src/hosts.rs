@@ -113,8 +113,8 @@ pub(crate) struct Permit {
     is_settled: bool,
 }
 
-/// The counts of openings of the host's breaker and of the path's breaker at a callback's start. At the callback's end,
-/// the counts show whether a breaker has opened during the callback.
+/// The numbers that [`Breaker::begin`] returned at a callback's start, for the host's breaker and the path's breaker.
+/// At the callback's end, they show whether a breaker has opened during the callback.
 #[derive(Clone, Copy)]
 struct Openings {
     of_host: u64,

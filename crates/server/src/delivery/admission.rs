@@ -130,8 +130,8 @@ impl Admission {
         self.is_changed.store(true, Ordering::Release);
     }
 
-    /// If a namespace has changed since the last call, applies the limits of concurrent deliveries that the namespaces
-    /// have now. If a limit is greater than before, the deliveries that wait for it begin.
+    /// If a namespace has changed since the last call, applies the present limits of all namespaces on concurrent
+    /// deliveries. If a limit has grown, deliveries that wait for it begin.
     pub(crate) fn renew_limits(&self) {
         // Ordering: Acquire, for the store in `note_change`. A change after this swap sets the value again.
         if !self.is_changed.swap(false, Ordering::Acquire) {
@@ -151,8 +151,8 @@ impl Admission {
         self.permits.shut(host, rest);
     }
 
-    /// Permits deliveries to a host and to its paths again, although the time of an earlier call of
-    /// [`shut`](Self::shut) is not over.
+    /// Permits deliveries to a host and its paths again, before the time of an earlier call of [`shut`](Self::shut) is
+    /// over.
     pub(crate) fn reopen(&self, host: &str) {
         self.permits.reopen(host);
     }

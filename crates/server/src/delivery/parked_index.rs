@@ -182,8 +182,8 @@ impl ParkedIndex {
     }
 
     /// Notes the end of a fetch from a queue. `found` is the number of fetched timers, or `None` after an error. If
-    /// more timers may be parked, makes the unparker check the queue again. Returns whether the fetch has shown the
-    /// queue to be empty.
+    /// more timers may be parked, marks the queue for another fetch. Returns whether the fetch has shown the queue to
+    /// be empty.
     pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
         let mut state = self.lock();
         let now = Instant::now();

@@ -9,7 +9,7 @@
 //! fingerprint is also in the memory of the process that made it. If the timer has ended and its fingerprint is not in
 //! memory, a request with its key is answered with `repeated`, even if the request differs from the first request. The
 //! answer names no key of the timer then, because the ended timer may have had another key. Such a request is not
-//! remembered. There are these cases:
+//! remembered. This happens in these cases:
 //!
 //! - after a restart, and at a node that has not ended the timer
 //! - more than an hour after the timer's request, if the timer was replaced
@@ -20,7 +20,7 @@
 //!
 //! - A request that has kept another timer has made none, and the store has no id to remember. Such a request is
 //!   remembered only to refuse other requests.
-//! - The store removes a timer that is delivered at most once when its delivery begins. So the hour counts from there.
+//! - The store removes a timer that is delivered at most once when its delivery begins. So the hour starts then.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

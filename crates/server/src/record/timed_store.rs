@@ -138,7 +138,7 @@ impl Hook for Timing {
             Call::Claim => changes("claim"),
             Call::Renew => changes("renew"),
             Call::Reap => changes("reap"),
-            // A successful import does not end a refusal of new timers. Only a restore, beside no service, imports timers.
+            // A successful import ends no refusal of new timers. Only a restore, beside no service, imports timers.
             Call::Import => Notes { change: Some(Change { is_new: true }), ..Notes::default() },
             Call::Upcoming => timed("upcoming"),
             Call::Get => timed("get"),

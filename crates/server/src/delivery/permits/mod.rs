@@ -78,9 +78,9 @@ const LOOKS: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The number of permits that the limiter has. For [`Reason::Share`], the limiters of all namespaces together have
-    /// only this number of permits, and the reserve for first permits ([`share`](crate::share)). The same holds for
-    /// [`Reason::Slow`].
+    /// The number of permits that the limiter has. For [`Reason::Share`] and [`Reason::Slow`], the limiters of all
+    /// namespaces together have only this number of permits, and a reserve for namespaces without a permit
+    /// ([`share`](crate::share)).
     pub(crate) limit: usize,
 }
 

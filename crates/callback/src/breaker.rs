@@ -16,8 +16,8 @@ use std::time::Instant;
 /// The number of recent outcomes of callbacks that a breaker remembers. The breaker opens if half of these outcomes are
 /// failures of the cause in the breaker's field `frequent`.
 const WINDOW: u32 = 20;
-/// The pause before another try of a callback that is not sent because another callback probes the receiver. A probe is
-/// the single callback that an open breaker lets through after its pause, to find out whether the receiver works again.
+/// The pause before the next try of a callback that is held back by a probe. A probe is the single callback that an
+/// open breaker lets through after its pause, to find out whether the receiver works.
 const PROBED: Duration = Duration::from_millis(250);
 
 /// The evidence that an ended callback gives to a breaker about the host or the path that the breaker guards.
@@ -149,7 +149,7 @@ impl Breaker {
         self.in_a_row
     }
 
-    /// Returns whether no callback is permitted now, because the breaker's pause is not over.
+    /// Returns whether the breaker holds back callbacks now, because its pause is not over.
     pub(crate) fn rests(&self, now: Instant) -> bool {
         self.open.is_some_and(|open| open.until > now)
     }

@@ -31,8 +31,8 @@ pub struct CallerSettings {
     pub guard: Guard,
     /// The limits that decide when the breakers of hosts open, and for how long.
     pub hosts: HostLimits,
-    /// The longest time to resolve a name. The connection to each of the name's addresses may take the same time again,
-    /// and the receiver's first byte in the handshake of TLS, too. 5 s by default.
+    /// The longest time for each step of a connection: to resolve the name, to connect to one of the name's addresses,
+    /// and to get the receiver's first byte of the TLS handshake. 5 s by default.
     pub connect_timeout: Duration,
     /// The greatest number of bytes of an answer's body that are read and returned; 4 KiB by default. If the body is
     /// longer, the rest is not read, and the connection is closed.
@@ -116,7 +116,7 @@ pub enum Outcome {
     /// The destination is blocked, so another attempt would not help.
     Blocked(Blocked),
     /// The callback was not sent, because this machine lacked something for a connection: a file descriptor, a port or
-    /// memory. The receiver has no part in this, so it does not count as an attempt.
+    /// memory. This is not the receiver's fault, and does not count as an attempt.
     Unsent {
         /// The text that says what the machine lacked.
         error: Box<str>,
@@ -213,8 +213,8 @@ const IDLE: Duration = Duration::from_secs(4);
 /// The greatest number of idle connections, to all hosts together. Further connections are closed after their answer.
 /// Each idle connection takes a file descriptor and a port of this machine.
 const MOST_IDLE: usize = 512;
-/// The pause of an attempt that must not be repeated, before it tries again to get a connection that this machine could
-/// not begin.
+/// The pause before an attempt with [`Attempt::is_once`] tries to connect again, if this machine lacked a file
+/// descriptor, a port or memory.
 const SHORT: Duration = Duration::from_millis(500);
 /// The longest time for which the body of an answer is read. The body does not change the outcome.
 const BODY: Duration = Duration::from_secs(1);
@@ -313,8 +313,8 @@ impl Caller {
         }
     }
 
-    /// Permits an attempt to send a tenant's callback, without sending it. A caller that must note the attempt before
-    /// the receiver can get it calls this method and then [`Admitted::send`].
+    /// Permits an attempt to send a tenant's callback, without sending it. [`Admitted::send`] then sends the callback.
+    /// For callers that must record the attempt before the receiver can get the callback.
     ///
     /// # Errors
     ///
@@ -330,8 +330,8 @@ impl Caller {
         Ok(Admitted { caller: self, callback, permit })
     }
 
-    /// Sends the request of an attempt, and waits for the head of the answer. If this machine could not begin a
-    /// connection for an attempt that must not be repeated, tries again within the attempt's timeout.
+    /// Sends the request of an attempt, and waits for the head of the answer. If this machine lacks a file descriptor,
+    /// a port or memory, an attempt with [`Attempt::is_once`] tries again within its timeout.
     async fn request(
         &self,
         callback: &Callback,
@@ -357,7 +357,7 @@ impl Caller {
         let answered = match attempt.is_once {
             true => loop {
                 match self.answer_once(request.clone()).await {
-                    // Nothing was sent. The caller may be unable to put the callback off, so it is tried again here.
+                    // Nothing was sent. The caller may be unable to postpone the callback, so this call tries again.
                     Err(Some(error))
                         if shortage_in(&error).is_some()
                             && begun.elapsed().saturating_add(SHORT) < attempt.timeout =>
@@ -411,7 +411,7 @@ impl Caller {
     }
 
     /// Does the same as [`answer`](Self::answer), but the receiver gets no byte of the request twice. The request goes
-    /// to a new connection: on a kept connection, a server that closes the connection at that moment would lose it.
+    /// to a new connection, because a server may close a kept connection just as the request arrives.
     async fn answer_once(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -533,7 +533,7 @@ fn pause_of(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default())
 }
 
-/// Replaces the text of a common error that says nothing to most people. Otherwise returns the text unchanged.
+/// Replaces the text of a common error of TLS that few people understand. Returns any other text unchanged.
 fn explained(text: String) -> String {
     if text.contains("CaUsedAsEndEntity") {
         return "the receiver has the certificate of an authority (CA:TRUE), which identifies no receiver: give it a \

@@ -79,8 +79,8 @@ impl Service<Uri> for Dialler {
 /// A connection to a receiver.
 pub(crate) struct Dialled {
     stream: TokioIo<TcpStream>,
-    /// Ends the connection if it is ready before the receiver's first byte. Only a connection with TLS has this value:
-    /// the first byte is then of the handshake, and not of the answer to a request.
+    /// The time limit for the receiver's first byte in the TLS handshake. If it ends before this byte, the connection
+    /// fails. `None` after this byte, and for a connection without TLS.
     silence: Option<Pin<Box<Sleep>>>,
 }
 

@@ -141,8 +141,8 @@ pub struct Guard {
     /// Whether private addresses and the addresses of this machine are permitted: 10/8, 127/8, 172.16/12, 192.168/16,
     /// `fc00::/7` and `::1`. Link-local addresses stay blocked, as do all addresses where clouds serve metadata.
     pub allow_private: bool,
-    /// Ranges that are permitted even if another rule blocks them. Only the addresses in `own` stay blocked. An
-    /// address where a cloud serves metadata is permitted only by a range that consists of exactly this address.
+    /// Ranges that are permitted even if another rule blocks them, except the addresses in `own`. A link-local address,
+    /// or another address where a cloud serves metadata, is permitted only by a range of exactly this address.
     pub allowed: Vec<Range>,
     /// The addresses at which the service that sends the callbacks listens itself. They are always blocked, because a
     /// callback could otherwise give commands to the service. An unspecified address (`0.0.0.0`, `::`) stands for every

@@ -36,7 +36,7 @@ const MOST_HOSTS: usize = 10_000;
 /// moment.
 const MOST_PATHS: usize = 64;
 
-/// The breakers and running callbacks of all hosts. Clones share the same hosts.
+/// The breakers of all hosts, and the numbers of running callbacks. Clones share the same hosts.
 #[derive(Clone)]
 pub(crate) struct Hosts {
     limits: HostLimits,
@@ -95,9 +95,9 @@ pub struct HostReport {
     pub path: Option<Box<str>>,
     /// The number of callbacks to the host that are under way.
     pub running: usize,
-    /// The number of failed callbacks since the last success.
+    /// The number of failures that the breaker has counted since the last success.
     pub failures: u32,
-    /// The time, from the moment of this report, for which no further callbacks are sent. After it, a single callback
+    /// The time, from the moment of this report, for which no further callbacks are sent. Afterwards a single callback
     /// probes whether the receiver works. `None` if the breaker is closed.
     pub open_for: Option<Duration>,
     /// The time from the opening of the breaker to the moment of this report. `None` if the breaker is closed.
@@ -113,8 +113,8 @@ pub(crate) struct Permit {
     is_settled: bool,
 }
 
-/// The counts of openings of the host's breaker and of the path's breaker at a callback's start. At the callback's end,
-/// the counts show whether a breaker has opened during the callback.
+/// The numbers that [`Breaker::begin`] returned at a callback's start, for the host's breaker and the path's breaker.
+/// At the callback's end, they show whether a breaker has opened during the callback.
 #[derive(Clone, Copy)]
 struct Openings {
     of_host: u64,
@@ -122,7 +122,7 @@ struct Openings {
 }
 
 /// The evidence that an ended callback gives about its receiver. [`Host::end`] converts it to a [`Sign`] for the
-/// breaker of the host, and to another for the breaker of the path.
+/// breaker of the host, and to a second `Sign` for the breaker of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// The callback shows that the receiver works.
@@ -277,8 +277,8 @@ impl Permit {
     }
 }
 
-/// Dropping a permit without a call of [`settle`](Permit::settle) records that its callback has ended, but shows
-/// neither that the receiver works nor that it fails.
+/// Dropping a permit without a call of [`settle`](Permit::settle) records the end of the callback, as with
+/// [`Shown::Nothing`].
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {

@@ -57,7 +57,7 @@ pub(crate) fn resolver(servers: Vec<SocketAddr>, time: Duration) -> Resolver {
             let Some(resolver) = resolver else {
                 return Ok(tokio::net::lookup_host((host, port)).await?.collect());
             };
-            // A callback whose host is no such name is refused before it is sent.
+            // Callbacks to other hosts are refused before they are sent.
             let Some(name) = dns_name(&host) else {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "the host has no name of DNS"));
             };
@@ -143,7 +143,7 @@ fn words(error: &NetError) -> io::Error {
     if error.is_no_records_found() {
         return io::Error::new(io::ErrorKind::NotFound, "the name is not known");
     }
-    // The resolver does not say whether it could open no socket. Another socket shows it.
+    // The resolver does not say whether it failed to open a socket. An attempt to open another socket shows this.
     if let Some(shortage) =
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).err().as_ref().and_then(Shortage::of_socket)
     {

@@ -1,4 +1,4 @@
-//! Tells a shortage of this machine from a fault of a receiver.
+//! Distinguishes a shortage of this machine from a fault of a receiver.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -18,17 +18,17 @@ impl fmt::Display for Shortage {
 impl core::error::Error for Shortage {}
 
 impl Shortage {
-    /// Returns the shortage that an error of a connection to this address shows, or `None` if the error has another
+    /// Returns the shortage that caused an error of a connection to this address, or `None` if the error has another
     /// cause.
     pub(crate) fn of(error: &io::Error, address: SocketAddr) -> Option<Self> {
-        // The system also gives this error for an address of IPv6 if it has no IPv6. That is no shortage.
+        // The system also gives this error for an address of IPv6 if it has no IPv6. This is not a shortage.
         if error.kind() == io::ErrorKind::AddrNotAvailable && address.is_ipv4() {
             return Some(Self("port"));
         }
         Self::of_socket(error)
     }
 
-    /// Returns the shortage that an error of any new socket shows, or `None` if the error has another cause.
+    /// Returns the shortage that caused an error of a new socket, or `None` if the error has another cause.
     pub(crate) fn of_socket(error: &io::Error) -> Option<Self> {
         if error.kind() == io::ErrorKind::OutOfMemory {
             return Some(Self("memory for a connection"));

@@ -53,8 +53,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Returns the value of the header `webhook-signature`. It has a signature for each secret. So during a change of
-/// secrets, receivers can verify it with either the old or the new secret.
+/// Returns the value of the header `webhook-signature`, with a signature for each secret. So during a change of
+/// secrets, a receiver can verify the callback with either the old or the new secret.
 pub(crate) fn signatures(secrets: &[Secret], id: &str, timestamp: u64, body: &[u8]) -> String {
     let sign = |Secret(secret): &Secret| {
         let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key of any length will do");

@@ -32,8 +32,8 @@ use tower_service::Service;
 /// The time for which a request may still get an outcome after its connection has ended. After this time the request
 /// counts as lost.
 const GRACE: Duration = Duration::from_millis(100);
-/// The greatest number of bytes that a server may send for the head of an answer, including informational answers. The
-/// shortest informational answer has 25 bytes, so at most 2,622 of them are read before an attempt fails.
+/// The greatest number of bytes that a server may send for the head of an answer, including informational answers
+/// (1xx). So the limit also bounds the number of informational answers.
 const HEAD: usize = 64 << 10;
 /// The time after the last write to a connection during which the request counts as on its way to the server. If the
 /// connection ends within this time, the request may be sent once more ([`Exchange::met_a_close`]).
@@ -135,7 +135,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Returns about how many connections are open that no request uses.
+    /// Returns an estimate of the number of open connections that no request uses.
     pub(crate) fn idle(&self) -> usize {
         // Ordering: Relaxed, here and below. The numbers only estimate how many connections are idle.
         self.open.load(Ordering::Relaxed).saturating_sub(self.running.load(Ordering::Relaxed))
@@ -147,7 +147,7 @@ impl Connections {
     }
 }
 
-/// Counts one until it is dropped.
+/// Adds one to a counter until the value is dropped.
 pub(crate) struct Counted<'c>(&'c AtomicUsize);
 
 impl<'c> Counted<'c> {

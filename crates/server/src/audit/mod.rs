@@ -77,7 +77,7 @@ async fn write(trail: Trail, entry: AuditEntry) {
 
 /// Writes an entry into the log and the audit trail. Blocks the calling thread.
 fn append(trail: &Trail, mut entry: AuditEntry) {
-    // A line of the log must not be as long as a text from a client may be.
+    // Texts from clients may be longer than a log line should be.
     shorten(&mut entry);
     // The log line comes first, because the trail may be unable to take the entry, as on a full disk.
     log(&entry);

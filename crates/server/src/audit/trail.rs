@@ -2,8 +2,7 @@
 //!
 //! The files are numbered, and lie in the folder `audit` of the data folder. Each entry is appended to the last file,
 //! and synced. A file of 4 MiB or more gets no further entries. The trail keeps four files, which hold about 40,000
-//! entries. Commands of `tourbillond` also write entries while a service runs, so a lock in the folder keeps writers
-//! apart.
+//! entries. Commands of `tourbillond` also write entries while a service runs, so writers lock a file in the folder.
 //!
 //! When a fifth file begins, the first two files are merged into a file of the usual size. The namespace with the most
 //! bytes then loses its oldest entries, so a token of one namespace cannot displace the entries of other namespaces.
@@ -91,9 +90,9 @@ impl TrailPosition {
         parts.next().is_none().then_some(position)
     }
 
-    /// Returns the end of the part of a file that is older than the entry. `file` is the number of the file, and
-    /// `bytes` has its contents. If a merge has removed the entry itself, the end follows the last entry that is not
-    /// younger.
+    /// Returns the byte offset in a file at which the entries end that are older than this position's entry. `file` is
+    /// the number of the file, and `bytes` has its contents. If a merge has removed the entry itself, this is the end
+    /// of the last entry that is not younger.
     fn end_in(self, file: u32, bytes: &[u8]) -> usize {
         let is_entry = |line: &[u8]| crc32fast::hash(line) == self.sum;
         let before = self.offset.checked_sub(1).map_or(Some(&b'\n'), |at| bytes.get(at));

@@ -15,8 +15,8 @@ use std::time::Instant;
 
 /// The greatest number of parked timers that one request to the store makes due again.
 const BATCH: usize = 500;
-/// The time around the moment of a slot at which a delivery can take the slot. The lag makes up for unparked timers
-/// that arrive a little late. During the lead, the delivery waits in memory.
+/// A delivery can take a slot (a delivery that the limit per second permits) from `lead` before the slot's moment until
+/// `lag` after it. With the lag, unparked timers can come a little late. During the lead, the delivery waits in memory.
 const WINDOW: Window = Window { lag: Duration::from_millis(50), lead: Duration::from_millis(10) };
 /// The time that parked timers have, after they were made due again, to arrive at their handler. During this time, the
 /// service reserves a delivery for each of these timers within the namespace's limit of deliveries per second. If
@@ -130,8 +130,8 @@ impl Admission {
         self.is_changed.store(true, Ordering::Release);
     }
 
-    /// If a namespace has changed since the last call, applies the limits of concurrent deliveries that the namespaces
-    /// have now. If a limit is greater than before, the deliveries that wait for it begin.
+    /// If a namespace has changed since the last call, applies the present limits of all namespaces on concurrent
+    /// deliveries. If a limit has grown, deliveries that wait for it begin.
     pub(crate) fn renew_limits(&self) {
         // Ordering: Acquire, for the store in `note_change`. A change after this swap sets the value again.
         if !self.is_changed.swap(false, Ordering::Acquire) {
@@ -151,8 +151,8 @@ impl Admission {
         self.permits.shut(host, rest);
     }
 
-    /// Permits deliveries to a host and to its paths again, although the time of an earlier call of
-    /// [`shut`](Self::shut) is not over.
+    /// Permits deliveries to a host and its paths again, before the time of an earlier call of [`shut`](Self::shut) is
+    /// over.
     pub(crate) fn reopen(&self, host: &str) {
         self.permits.reopen(host);
     }
@@ -194,7 +194,7 @@ impl Admission {
             let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
             rates.insert(name.into(), paced);
         }
-        // No delivery has met the rate yet. A single timer is enough, because its arrival makes the entry.
+        // No delivery has asked for a slot yet. A single timer is enough, because its arrival makes the entry.
         let Some(paced) = rates.get_mut(name) else { return Wanted::Now(1) };
         paced.rate.set(per_second);
         if now >= paced.coming_until {
@@ -241,7 +241,7 @@ impl Admission {
         }
     }
 
-    /// Forgets the permits of hosts without deliveries, and the rates of deleted namespaces.
+    /// Frees the memory of limiters without deliveries and parked timers, and of the rates of deleted namespaces.
     pub(crate) fn sweep(&self) {
         self.permits.sweep();
         self.rates().retain(|name, _| self.namespaces.get(name).is_some());

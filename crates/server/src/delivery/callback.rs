@@ -24,8 +24,8 @@ use tracing::warn;
 /// The greatest number of bytes of a receiver's answer that a timer's history keeps.
 const HEAD: usize = 256;
 
-/// The time for which a host gets no callbacks of a namespace after one of them was not sent, because this machine
-/// lacked a file descriptor, a port or memory. After it, one callback at a time is sent until the host answers.
+/// If a callback was not sent because this machine lacked a file descriptor, a port or memory, its namespace sends no
+/// callbacks to the host for this time. Then one callback at a time is sent until the host answers.
 const SHORTAGE: Duration = Duration::from_secs(1);
 
 /// The number of bytes in a header line besides the name and the value: `: ` and the line break.

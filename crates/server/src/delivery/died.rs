@@ -15,7 +15,7 @@ pub(super) struct Died<'a> {
     pub(super) key: Option<&'a str>,
     /// The number of the timer's last attempt, counted from 1.
     pub(super) attempt: Option<u32>,
-    /// The error of the timer's last attempt. It quotes nothing of the receiver's answer.
+    /// The error of the timer's last attempt. The error does not quote the receiver's answer.
     pub(super) error: Option<&'a str>,
 }
 

@@ -81,7 +81,7 @@ pub(crate) struct Deliveries {
 /// The parts of the service that [`Deliveries::new`] needs.
 pub(crate) struct Environment<'a> {
     pub(crate) settings: &'a Settings,
-    /// The store of the timers, whose clock counts.
+    /// The store of the timers. Deliveries read the time from the store's clock.
     pub(crate) store: &'a Arc<dyn TimerStore>,
     pub(crate) caller: &'a Caller,
     pub(crate) namespaces: &'a Arc<Namespaces>,
@@ -90,7 +90,7 @@ pub(crate) struct Environment<'a> {
     pub(crate) in_flight: &'a Arc<InFlight>,
     pub(crate) endpoints: &'a Arc<Endpoints>,
     pub(crate) telemetry: &'a Telemetry,
-    /// Notified by changes that may have taken parked timers away. The parked timers are then counted again.
+    /// Notified after a change that may have ended the parking of timers. The parked timers are then counted again.
     pub(crate) recount: &'a Arc<Notify>,
 }
 
@@ -189,8 +189,8 @@ impl Deliveries {
                     observer.handled(&delivery, &work, verdict)
                 }
             })
-            // Limits, breakers and missing receivers put timers aside, so a timer that is delivered at most once must
-            // stay stored until its request is sent or its receiver gets it.
+            // Limits, circuit breakers and missing receivers can still park a timer. So a timer that is delivered at
+            // most once must stay stored until its request is sent or its receiver gets it.
             .begins_itself(CALLBACK)
             .begins_itself(PULL)
             .observe(move |event| observer.observe(event))
@@ -221,8 +221,8 @@ impl Deliveries {
         task::start(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some()));
     }
 
-    /// Makes the [`Unparker`] apply the new limits of the namespaces to the deliveries that wait in memory, and check
-    /// all reasons for which timers are parked. Called after a change of a namespace, because the change may permit
+    /// Makes the [`Unparker`] task apply the namespaces' new limits to the deliveries that wait in memory, and check
+    /// which parked timers may be delivered now. Called after a change of a namespace, because the change may permit
     /// deliveries. The caller may hold the lock of the namespaces.
     pub(crate) fn look_everywhere(&self) {
         self.admission.note_change();
@@ -290,16 +290,17 @@ impl Deliveries {
         }
     }
 
-    /// Forgets the renewed claims of a namespace that is being removed and has no timers.
+    /// Removes the document in which the nodes store the renewals of the namespace's claims. Called when the namespace
+    /// is being removed and has no timers.
     pub(crate) async fn forget(&self, namespace: &str) {
         if let Some(remote_claims) = &self.remote_claims {
             remote_claims.forget(namespace).await;
         }
     }
 
-    /// Stops handing timers to receivers, and sends waiting receivers away. Parks the fetched timers whose deliveries
-    /// have not ended: these timers stay in the store without a delivery. Only a timer that is delivered at most once
-    /// and that its receiver has got is no longer stored. Afterwards this process makes no parked timer due again.
+    /// Stops handing timers to receivers, and ends the receivers' waits. Parks the fetched timers whose deliveries have
+    /// not ended: these timers stay in the store without a delivery. A timer that is delivered at most once fails
+    /// instead if its receiver has got it. Afterwards this process makes no parked timer due again.
     pub(crate) fn close(&self) {
         // The index is closed first. The reconciler checks the index when it is woken, and timers that the queues park
         // below must not be unparked again.

@@ -28,9 +28,9 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Begins a delivery ([`Delivery::begin`]), and reports its start. Returns false if the delivery must not go on.
-    /// Its receiver does not get it, so no start is reported. Called once the delivery has all its permits. `work` is
-    /// the stored form of the timer's work.
+    /// Begins a delivery ([`Delivery::begin`]), and reports its start. Returns false if the delivery must not go on:
+    /// the receiver then does not get the timer, and no start is reported. Called once the delivery has all its
+    /// permits. `work` is the stored form of the timer's work.
     pub(super) async fn begin(&self, delivery: &Delivery, work: &[u8]) -> bool {
         self.in_flight.begins(delivery, work);
         let begins = delivery.begin().await;

@@ -36,9 +36,9 @@ use tourbillon_durable::store::StoreError;
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
     changed: Notify,
-    /// Notified if the next pass must start before its regular time. A pass reads the number of parked timers of each
-    /// reason from the store. Also notified by changes that may have taken parked timers away
-    /// ([`Timing`](crate::record::Timing)).
+    /// Notified when the next pass must start before its regular time, for example after a change that may have ended
+    /// the parking of timers ([`Timing`](crate::record::Timing)). A pass reads the number of parked timers of each
+    /// reason from the store.
     pass_wanted: Arc<Notify>,
 }
 
@@ -53,8 +53,8 @@ struct State {
     unanswered: HashMap<Reason, Unanswered>,
     /// The moment at which the store last answered a request about any queue. `None` before the first answer.
     answered: Option<Instant>,
-    /// Whether timers were parked, unparked or fetched after the last pass began. The numbers of this pass may then be
-    /// too high.
+    /// Whether timers were parked, unparked or fetched after the last pass (a count of the parked timers in the store)
+    /// began. The numbers of this pass may then be too high.
     is_pass_disturbed: bool,
     is_closed: bool,
 }
@@ -67,32 +67,31 @@ struct Parked {
     /// Whether a running request to the store takes timers that are parked for this reason. The request is an *unpark*,
     /// which makes the timers due again, or a *fetch*, which takes timers of a queue for waiting receivers.
     is_busy: bool,
-    /// The number of timers that were parked for this reason after the last unpark or fetch began. An unpark makes
-    /// parked timers due again. A fetch takes parked timers of a queue for waiting receivers.
+    /// The number of timers that were parked for this reason after the last request that takes such timers began.
     since: u64,
-    /// The number of timers that were parked for this reason after the last pass began. A pass reads the number of
-    /// parked timers of each reason from the store.
+    /// The number of timers that were parked for this reason after the last pass began. A pass counts the parked timers
+    /// in the store.
     during_pass: u64,
-    /// Whether [`want`](ParkedIndex::want) was called after the last fetch from this queue began.
+    /// Whether timers of this queue were requested ([`want`](ParkedIndex::want)) after the last fetch from it began.
     is_wanted: bool,
     /// Whether a node has reported, after the last fetch from this queue began, that it has parked a timer for the
     /// queue.
     was_heard: bool,
 }
 
-/// Requests to the store about a [`Reason`] without a success since the moment `since`.
+/// The requests about one [`Reason`] since its last successful request. The first of them began at `since`.
 #[derive(Debug)]
 struct Unanswered {
     since: Instant,
     /// The moment of the last event: the start of a request, or its error.
     last: Instant,
-    /// Whether a request has neither an answer nor an error.
+    /// Whether the last request has neither an answer nor an error.
     is_under_way: bool,
     error: Option<Box<str>>,
 }
 
 impl Unanswered {
-    /// Returns whether the requests say something about the store at the moment `now`.
+    /// Returns whether a request is under way, or the last event was less than [`REMEMBERED`] before `now`.
     fn counts(&self, now: Instant) -> bool {
         self.is_under_way || now.saturating_duration_since(self.last) < REMEMBERED
     }
@@ -101,14 +100,14 @@ impl Unanswered {
 /// The time after which a request to the store counts as unanswered. A receiver that has got no timer then cannot know
 /// whether its queue is empty.
 const SLOW: Duration = Duration::from_millis(250);
-/// The time for which an error of the store counts if no further request follows.
+/// The time for which [`fault`](ParkedIndex::fault) reports an error of the store if no further request follows.
 const REMEMBERED: Duration = Duration::from_secs(10);
 /// The time for which a queue counts as empty after a fetch has found no parked timer. This time ends early if a node
 /// reports that it has parked a timer for the queue.
 const EMPTY: Duration = Duration::from_secs(1);
 
 impl ParkedIndex {
-    /// Makes an empty index. `pass_wanted` makes the next pass start soon.
+    /// Makes an empty index. It notifies `pass_wanted` when the parked timers in the store must be counted again.
     pub(crate) fn new(pass_wanted: Arc<Notify>) -> Self {
         Self { pass_wanted, ..Self::default() }
     }
@@ -141,8 +140,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Does the same as [`want`](Self::want), unless a fetch is under way or has just found the queue empty. For events
-    /// that say nothing of new timers, such as the end of a claim.
+    /// Does the same as [`want`](Self::want), unless a fetch from the queue is under way or has just found no timer.
+    /// Called after events that do not report new timers, such as the end of a claim.
     pub(crate) fn want_if_free(&self, reason: &Reason) {
         let is_busy = self.lock().parked.get(reason).is_some_and(|parked| parked.is_busy);
         // The end of a fetch that has found timers marks the queue again. If ends of claims repeated a fetch that finds
@@ -183,8 +182,8 @@ impl ParkedIndex {
     }
 
     /// Notes the end of a fetch from a queue. `found` is the number of fetched timers, or `None` after an error. If
-    /// more timers may be parked, makes the unparker check the queue again. Returns whether the fetch has shown the
-    /// queue to be empty.
+    /// more timers may be parked, marks the queue for another fetch. Returns whether the fetch has shown the queue to
+    /// be empty.
     pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
         let mut state = self.lock();
         let now = Instant::now();
@@ -347,7 +346,8 @@ impl ParkedIndex {
         (parked.is_busy, parked.since, parked.is_wanted, parked.was_heard) = (true, 0, false, false);
     }
 
-    /// Notes that the store has answered a request with an error. The caller then notes the end of the request.
+    /// Records the error of a request to the store about this reason. The caller must then end the request with
+    /// [`end`](Self::end) or [`end_fetch`](Self::end_fetch).
     pub(crate) fn failed(&self, reason: &Reason, error: &StoreError) {
         if let Some(request) = self.lock().unanswered.get_mut(reason) {
             (request.last, request.is_under_way) = (Instant::now(), false);
@@ -355,8 +355,8 @@ impl ParkedIndex {
         }
     }
 
-    /// Returns why nobody can say now whether timers are parked for this reason: the store has answered the last
-    /// request with an error, or has left it without an answer for some time. Returns `None` if neither is so.
+    /// Returns the store's last error for this reason, or a message that the store has not answered for some time. In
+    /// both cases it is unknown whether timers are parked for the reason. Returns `None` otherwise.
     pub(crate) fn fault(&self, reason: &Reason) -> Option<Box<str>> {
         let state = self.lock();
         let request = state.unanswered.get(reason).filter(|request| request.counts(Instant::now()))?;

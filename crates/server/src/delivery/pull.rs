@@ -17,7 +17,7 @@ use tourbillon_api::{Claim, Moment};
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The time after which a claim that would expire asks a store that has not answered again.
+/// After this pause, a failed request for the renewals of a claim at other nodes is repeated.
 const ASKED_AGAIN: Duration = Duration::from_millis(500);
 
 /// Handles due pull timers: hands each timer to a receiver that fetches from the timer's queue.
@@ -27,7 +27,7 @@ pub(crate) struct PullHandler {
     pub(super) observer: Arc<Observer>,
     pub(super) telemetry: Telemetry,
     pub(super) retry_pause: RetryPause,
-    /// The store, by whose clock the receivers learn when their claims expire.
+    /// The store. The moments of expiry that receivers get are moments of the store's clock.
     pub(super) store: Arc<dyn TimerStore>,
     /// Ends and prolongs claims on other nodes. `None` if no other node shares the store.
     pub(super) remote_claims: Option<RemoteClaims>,
@@ -80,8 +80,8 @@ impl PullHandler {
                 None => span.discard(),
             }
         };
-        // The delivery of a timer at most once starts when the timer is removed: before that, it can end without having
-        // reached the receiver.
+        // For a timer that is delivered at most once, the delivery starts when the store removes the timer. Before
+        // that, the delivery can end without having reached the receiver.
         if !delivery.is_once() {
             self.observer.started(delivery);
         }
@@ -95,7 +95,7 @@ impl PullHandler {
             ClaimEnd::Stopped if delivery.is_removed() => {
                 (failed("the service stopped before the receiver ended its claim"), None)
             }
-            // A timer that the store has removed cannot be parked. Its past shows it as lost.
+            // A timer that the store has removed cannot be parked. Its history shows it as lost.
             ClaimEnd::Stopped | ClaimEnd::NotHandedOver => {
                 span.ended(None);
                 return park(&reason);
@@ -143,13 +143,12 @@ fn failed(error: &str) -> Verdict {
 }
 
 /// Returns the remaining time of a claim that the receiver has renewed at another node, and `None` if the claim has no
-/// time left. While the store does not answer, waits and asks again: the other node has promised the receiver a later
-/// end, and the receiver still works with the timer. The wait has an end at `last`, the moment at which no renewal lets
-/// the claim last longer.
+/// time left. While the store does not answer, waits and asks again, because the other node may have promised the
+/// receiver a later end. Gives up at `last`, the moment after which no renewal can prolong the claim.
 ///
-/// A wait cannot make a second receiver wrong. If the store's lease of the timer ends meanwhile, the timer may be
-/// delivered again, and the lease's token then refuses every end of this claim. The runtime drops this future once
-/// the store's answer to a renewal shows the loss.
+/// The wait is safe. If the timer's lease ends during the wait, the timer may be delivered again, but the store then
+/// refuses each end of this claim by the lease's token. The runtime drops this future once the store answers a renewal
+/// of the lease with its loss.
 async fn rest_elsewhere(
     namespace: &str,
     claim: &str,
@@ -263,8 +262,8 @@ mod tests {
         .unwrap()
     }
 
-    /// Lets a receiver that asks for two timers gather for 150 ms with one timer, whose claim has the time [`TIME`].
-    /// `then` gets the queues and the fetch while the second timer has still not come. Returns the end of the claim.
+    /// Lets a receiver ask for two timers, and hands it one timer with a claim that lasts for [`TIME`]. After 150 ms
+    /// without the second timer, calls `then` with the queues and the running fetch. Returns the end of the claim.
     async fn gathered(then: impl AsyncFnOnce(&PullQueues, JoinHandle<Vec<Claim>>)) -> ClaimEnd {
         let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
         let reason = Reason::Queue("a".into(), "q".into());
@@ -321,7 +320,7 @@ mod tests {
         assert!(matches!(stopped.await, ClaimEnd::NotHandedOver));
     }
 
-    /// A claim of a node of a deployment that the receiver has got.
+    /// A claim that a receiver has got from a node that shares its store with other nodes.
     struct Claimed {
         node: Arc<Hooked<Node>>,
         documents: Documents,
@@ -330,7 +329,7 @@ mod tests {
         begun: Instant,
     }
 
-    /// The name of a claim, and the key of its renewals.
+    /// The name of a claim, and the key of its entry in the document of renewals.
     const NAME: [&str; 2] = [
         "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
         "0000000000000000000000000000000000000000000000000000000000000000",
@@ -366,7 +365,7 @@ mod tests {
     }
 
     impl Claimed {
-        /// Writes a renewal of another node that lasts for `time` from now on by the store's clock.
+        /// Stores a renewal as another node would. The renewed claim expires `time` from now by the store's clock.
         fn renew_elsewhere(&self, time: Duration) {
             let until = (self.node.now() + time).as_millis();
             let renewals = serde_json::to_vec(&serde_json::json!({ NAME[1]: until })).unwrap();

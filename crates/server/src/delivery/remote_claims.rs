@@ -5,12 +5,12 @@
 //! store. The node with the lease notices the end when it next renews the lease. A renewal of the claim is stored in a
 //! document that all nodes share. The node with the lease reads that document before it lets the claim expire.
 //!
-//! Each namespace has a document of its own, with a limited number of renewals. A renewal stays in it until the moment
-//! that the renewal has given the claim, even if the claim ends earlier. So the clients of a namespace can use up only
-//! the renewals of their own namespace. The document goes with its namespace.
+//! Each namespace has a document of its own, with a limited number of renewals. A renewal stays in the document until
+//! the moment to which it prolongs the claim, even if the claim ends earlier. So the clients of a namespace can use up
+//! only the renewals of their own namespace. The document is removed with its namespace.
 //!
-//! The renewals of a namespace in one process are made one after the other, because of several writes of a document at
-//! the same time only one succeeds. So a write fails only beside a write of another node. A renewal does not wait for
+//! A process makes the renewals of a namespace one after the other, because only one of several simultaneous writes of
+//! a document succeeds. So a write fails only if another node writes at the same time. A renewal does not wait for
 //! long: while the store does not answer, the first renewal waits for the store, and the others fail.
 
 use super::retry_pause::RetryPause;
@@ -38,13 +38,13 @@ const MOST_RENEWALS: usize = 2_000;
 /// The greatest number of attempts to write a renewed claim into the document of its namespace. An attempt fails if
 /// another node changes the document at the same time.
 const TURNS: usize = 64;
-/// The number of locks for the documents of renewals.
+/// The number of locks that keep renewals of one namespace apart. The hash of the namespace chooses its lock.
 const LOCKS: usize = 64;
 /// The longest time for which a renewal waits for earlier renewals in its process.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The time for which the end of a claim waits for a transaction of another program that holds the timer.
+/// The longest time for which a request to end a claim waits for an open transaction of another program on the timer.
 const HELD: Duration = Duration::from_secs(8);
-/// The pause between two attempts to end a claim whose timer is held.
+/// The pause between two attempts to end a claim while another program's transaction holds the timer.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
 /// The greatest length of an error that the store keeps with a timer, in bytes.
 const LONGEST_ERROR: usize = 500;
@@ -54,8 +54,8 @@ const LONGEST_ERROR: usize = 500;
 pub(crate) struct RemoteClaims {
     store: Arc<dyn ClusterStore>,
     retry_pause: RetryPause,
-    /// The locks of the documents of renewals. The hash of a namespace chooses the lock, so that a namespace with many
-    /// renewals holds up few others.
+    /// Locked while this process renews a claim. The hash of the claim's namespace chooses the lock, so a namespace
+    /// with many renewals delays few other namespaces.
     turns: Arc<[Mutex<()>; LOCKS]>,
 }
 
@@ -78,7 +78,7 @@ struct ClaimName {
 const PARTS: [usize; 5] = [32, 32, 16, 16, 16];
 
 impl ClaimName {
-    /// Writes the name of a claim. `random` is a random number, by which nobody can guess the name.
+    /// Writes the name of a claim. `random` is a random number, which makes the name impossible to guess.
     fn write(&self, random: u128) -> String {
         let (lease, begun) = (self.lease(), self.begun.as_millis());
         format!("{random:032x}{lease}{begun:016x}")
@@ -223,8 +223,8 @@ impl RemoteClaims {
         Ok(until.into())
     }
 
-    /// Waits until no other renewal in this process uses the document of the namespace. Fails after [`LONGEST_WAIT`]:
-    /// the store may not answer the renewal before, and its answer would take as long for each further renewal.
+    /// Locks the document of the namespace's renewals against other renewals in this process. Fails after
+    /// [`LONGEST_WAIT`], because the store may not answer the renewal that has the lock.
     async fn turn(&self, namespace: &str) -> Result<MutexGuard<'_, ()>, Problem> {
         let mut hasher = DefaultHasher::new();
         namespace.hash(&mut hasher);
@@ -237,7 +237,7 @@ impl RemoteClaims {
 
     /// Writes into the shared document of the namespace that the claim with this lease expires at `until`, or at a
     /// later moment that the document already has. Removes expired claims from the document. Returns the moment at
-    /// which the claim expires. Must be called in the [`turn`](Self::turn) of the namespace.
+    /// which the claim expires. The caller must have the lock that [`turn`](Self::turn) returns.
     async fn note(&self, namespace: &str, lease: String, until: UtcMillis) -> Result<UtcMillis, Problem> {
         let document = document_of(namespace);
         let failed = |error: StoreError| unavailable(&error);
@@ -265,8 +265,8 @@ impl RemoteClaims {
         Err(failed(io::Error::other(format!("other nodes noted renewals during {TURNS} attempts")).into()))
     }
 
-    /// Removes the document with the renewals of a namespace that is being removed. If the store does not answer, the
-    /// document stays until a claim is renewed in a namespace of the same name.
+    /// Removes the document with the renewals of a namespace that is being removed. If the store fails, the document
+    /// stays, and a later namespace with the same name uses it.
     pub(super) async fn forget(&self, namespace: &str) {
         let document = document_of(namespace);
         if let Ok(Some(note)) = self.store.document(&document).await {
@@ -286,12 +286,13 @@ impl RemoteClaims {
     }
 
     /// Returns the remaining time of a claim of this node that the receiver has renewed at another node. Returns `None`
-    /// if there is no such renewal, or if no time is left: the claim expires, and the timer is delivered again.
+    /// if there is no such renewal or no time is left. The claim then expires, and the timer is delivered again.
     ///
     /// # Errors
     ///
-    /// Fails if the store does not answer, or if the renewals cannot be read. There may be a renewal then. So after a
-    /// [transient](StoreError::is_transient) error, the claim must not expire, and the caller must ask again.
+    /// Fails if the store does not answer, or if the renewals cannot be read. In both cases the store may have a
+    /// renewal. So after a [transient](StoreError::is_transient) error, the claim must not expire, and the caller must
+    /// ask again.
     pub(super) async fn rest(&self, namespace: &str, claim: &str) -> Result<Option<Duration>, StoreError> {
         let Some(name) = ClaimName::read(claim) else { return Ok(None) };
         let (_, renewals) = self.renewals(&document_of(namespace)).await?;
@@ -311,7 +312,7 @@ mod tests {
     use tourbillon_durable::store::{Claimant, Hooked, IfPresent, Leased, Limit, TimerStore as _};
     use tourbillon_durable::timer::Payload;
 
-    /// Stores a timer and leases it. Returns its node, and the name of the claim of the receiver that has it.
+    /// Stores a timer and leases it. Returns the timer's node, the node's claims, and the name of a claim on the timer.
     async fn claimed(timeout_ms: u32) -> (Arc<Hooked<Node>>, RemoteClaims, String) {
         let node = double::node(&Documents::default(), 1);
         let pull = StoredPull { queue: "q".into(), body: Vec::new(), timeout_ms };

@@ -118,8 +118,7 @@ async fn a_receiver_learns_that_the_store_does_not_answer() {
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
 }
 
-/// Tests that the moments for receivers, and the ends of secrets, follow the clock of the store. This machine's clock
-/// is decades ahead of it.
+/// Tests that claims and secrets end by the clock of the store, which is decades behind this machine's clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_and_secrets_end_by_the_clock_of_the_store() {
     const DAY: Duration = Duration::from_secs(86_400);
@@ -264,7 +263,7 @@ async fn many_renewals_at_the_same_time_all_succeed() {
     tokio::task::spawn_blocking(move || node.close(Duration::ZERO)).await.unwrap();
 }
 
-/// Checks that a full document of renewals refuses only claims of its own namespace that have no entry in it.
+/// Checks that a full document of renewals refuses only claims without an entry, and only claims of its own namespace.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_that_renews_too_many_claims_uses_up_no_renewals_of_another() {

@@ -34,10 +34,10 @@ const ROUND: Duration = Duration::from_secs(10);
 /// time. Without other nodes, a regular pass takes place only if this process knows parked timers.
 const PASS: Duration = Duration::from_secs(30);
 /// The pause before a pass that starts earlier than [`PASS`] demands, if other nodes share the store. A pass starts
-/// early if a change may have taken a parked timer away, if another node's report of a parked timer may be lost, or if
-/// the set of nodes has changed. In the last case, this node gets its new shards during the pause.
+/// early if a change may have ended the parking of a timer, if another node's report of a parked timer may be lost, or
+/// if the set of nodes has changed. In the last case, this node gets its new shards during the pause.
 const SETTLED: Duration = Duration::from_secs(2);
-/// The same pause without other nodes.
+/// The pause before a pass that starts earlier than [`PASS`] demands, if no other node shares the store.
 const SOON: Duration = Duration::from_millis(250);
 /// The least pause before a pass that starts early, as a multiple of the time that the last pass has taken. In some
 /// stores this time depends on the number of parked timers.
@@ -120,7 +120,7 @@ impl Unparker {
         }
     }
 
-    /// Marks a reason for a check once the moment of its alarm has come.
+    /// Marks a reason at the moment of its alarm, so that the unparker checks how many of its timers may become due.
     fn look_at(&self, reason: &Reason) {
         match reason {
             // A pass may have removed the entry of the queue from the index, although receivers still wait.
@@ -196,7 +196,7 @@ impl Unparker {
                     false
                 }
             };
-            // A timer may have been paused, which only the store knows. So a pass that was asked for takes place.
+            // Only the store knows of paused timers. So a requested pass takes place even if the index is empty.
             if is_regular && !has_others && self.parked.is_empty() {
                 continue;
             }
@@ -255,8 +255,8 @@ fn present() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Takes at most `timers` of the timers that are parked for `reason`, and makes them due again. Returns the number of
-/// these timers. A crash during the call loses nothing, because the next start finds all parked timers.
+/// Makes at most `timers` of the timers that are parked for `reason` due again. Returns the number of these timers. A
+/// crash during the call loses nothing, because the next start finds all parked timers.
 async fn unpark(store: &dyn TimerStore, reason: &Reason, timers: usize) -> Result<u32, StoreError> {
     store.put_back(reason.to_string().into(), u32::try_from(timers).unwrap_or(u32::MAX)).await
 }

@@ -55,7 +55,7 @@ struct State {
     has_authenticated_request: bool,
     /// The token of the last authenticated request. `None` if the service needs no tokens.
     token: Option<TokenHash>,
-    /// The connection's place among the connections that wait. `None` while none of its requests waits.
+    /// The connection's place among the connections whose requests wait for an event. `None` while no request waits.
     waiting: Option<WaitingPlace>,
     /// Whether the connection has had an answer to a request that was not authenticated.
     has_answered_unauthenticated: bool,
@@ -165,9 +165,8 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state of the connection by `change`. The task that reads from the connection may wait, because a
-    /// half-close by the client is hidden from it. If [`hides_half_close`](State::hides_half_close) is false after the
-    /// change, wakes this task.
+    /// Applies `change` to the state of the connection. Wakes the task that reads from the connection if a half-close
+    /// by the client was hidden from it, and [`hides_half_close`](State::hides_half_close) is false after the change.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -372,7 +371,7 @@ impl Stage {
         self.change(|request| request.is_complete = true);
     }
 
-    /// Records that the request may wait without end.
+    /// Records that the request may wait without end, as a long poll does.
     pub(super) fn note_waits(&self) {
         self.change(|request| request.waits = true);
     }
@@ -386,8 +385,8 @@ impl Stage {
         self.change(|request| request.is_authenticated = true);
     }
 
-    /// Counts the connection as one that waits, until none of its requests waits. `take` takes the connection's place
-    /// among those that wait, for the token of its requests. Returns false if there is no such place.
+    /// Reserves a place among the connections whose requests wait, until none of this connection's requests waits. If
+    /// the connection has no place yet, `take` takes one for its token. Returns false if none is free.
     pub(super) fn begin_wait(&self, take: impl FnOnce(Option<TokenHash>) -> Option<WaitingPlace>) -> bool {
         let mut state = self.activity.lock();
         if state.waiting.is_none() {

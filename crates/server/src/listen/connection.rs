@@ -30,8 +30,8 @@ use tourbillon::future::{Sleep, Wakeup};
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_hyper::TourbillonTimer;
 
-/// The longest sleep of [`Patience`] while the connection has no deadline. After the sleep, `Patience` asks for the
-/// deadline again, because an answer over HTTP/2 can set a deadline without waking the connection's task.
+/// The longest sleep of [`Patience`], the future that ends at the connection's deadline, if there is no deadline yet.
+/// Then it asks again, because an answer over HTTP/2 can set a deadline without waking the connection's task.
 const LOOK: Duration = Duration::from_secs(30);
 /// The time between two HTTP/2 pings to the client. The client must answer a ping within the same time.
 const PING: Duration = Duration::from_secs(20);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection's stream that records reads and writes in the connection's [`Activity`]. If the client closes its half
-/// of the connection, a read does not return the end of the stream at once. It first waits until [`Activity::poll_end`]
-/// is ready, for example because the running request must be answered before.
+/// of the connection, a read does not return the end of the stream at once. The read first waits until
+/// [`Activity::poll_end`] is ready, for example because the running request must be answered before.
 #[derive(Debug)]
 pub(super) struct Observed {
     stream: Stream,

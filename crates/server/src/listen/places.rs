@@ -7,9 +7,8 @@
 //! quiet the longest.
 //!
 //! A few places are reserved for clients on this machine, so that a check of the service's health always finds a place.
-//! The clients of other machines together never have more than the other places, however many connections the clients
-//! on this machine have. If they have all of these places, only their own idle connections make room for a further
-//! client of another machine.
+//! Clients on other machines share the remaining places. If they have taken all of these, only idle connections of
+//! other machines are closed to make room for a further client of another machine.
 //!
 //! A connection is a *stranger's* if it has had requests answered, and none of its requests was authenticated.
 //! Strangers may have only a part of the places, because their connections use more memory than silent connections. An
@@ -18,8 +17,8 @@
 //!
 //! A connection *waits* while it has a request that waits for an event: a receiver that waits for a timer, or a stream
 //! of events. Such a connection is not idle, and may wait for long at no cost to its client. So at most three quarters
-//! of the places are for connections that wait, and each token has a share of these ([`share`](crate::share)). Beyond
-//! them, a request that would wait is refused. The other places stay for requests that are answered at once.
+//! of the places are for connections that wait, and each token has a share of these ([`share`](crate::share)). If they
+//! are taken, a request that would wait is refused. The other places stay for requests that are answered at once.
 
 use super::activity::{Activity, Idleness, Strangeness};
 use super::waiting::WaitingPlaces;
@@ -98,7 +97,7 @@ impl Places {
         Self { all, state: Mutex::default(), waiting, open: watch::Sender::new(0) }
     }
 
-    /// Returns the places of the connections that wait.
+    /// Returns the places for connections whose requests wait for events.
     pub(super) fn waiting(&self) -> &Arc<WaitingPlaces> {
         &self.waiting
     }
@@ -240,8 +239,8 @@ impl Place {
         Arc::clone(&self.places)
     }
 
-    /// Waits until the server tells this connection to close, because it needs the place for another connection, or
-    /// because unauthenticated clients have too many connections. Waits without end after the first time.
+    /// Waits until the server makes this connection close, because it needs the place for another connection, or
+    /// because unauthenticated clients have too many connections. Returns only once. Later calls wait for ever.
     pub(super) async fn left(&mut self) {
         match &mut self.left {
             Some(left) => {

@@ -4,12 +4,12 @@ use crate::share::Shares;
 use crate::state::TokenHash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The places of the connections that wait. Its lock is taken while the state of an activity is locked, and nothing
-/// else is locked under it.
+/// The places for connections whose requests wait for events, with each token's share. This lock may be taken under the
+/// lock of an [`Activity`](super::activity::Activity). No other lock is taken under this lock.
 #[derive(Debug)]
 pub(super) struct WaitingPlaces(Mutex<Shares<Option<TokenHash>>>);
 
-/// A place among the connections that wait. Dropping the value frees the place.
+/// A connection's place among the connections whose requests wait. Dropping the value frees the place.
 #[derive(Debug)]
 pub(super) struct WaitingPlace {
     places: Arc<WaitingPlaces>,

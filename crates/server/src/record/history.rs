@@ -29,7 +29,7 @@ const MARK: &[u8; 16] = b"tourbillon hist1";
 /// The greatest time, in milliseconds, by which a sample may come before the end of its ten seconds. The store's clock
 /// may be set back by some milliseconds just before a sample.
 const EARLY: u64 = 1_000;
-/// The number of new samples after which they are written into the history's file.
+/// The number of new samples that are collected in memory before they are written into the history's file together.
 const WRITTEN: usize = 6;
 
 /// The service's statistics for a span of time: ten seconds, several of these, or the time since the service's start.
@@ -40,15 +40,15 @@ pub(crate) struct Sample {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) dead: u64,
-    /// The time for which the oldest pending timer had been due, in milliseconds, at the end of the ten seconds in
-    /// which this time was longest.
+    /// How long the oldest pending timer had been due, in milliseconds. In a span longer than ten seconds, the greatest
+    /// of the values at the ends of its ten-second parts.
     pub(crate) overdue_ms: u64,
     /// The number of pending timers at the end of the span. If the store failed to count them, an earlier number.
     pub(crate) pending: u64,
 }
 
 impl Sample {
-    /// Returns the sample of the span that has this sample and then the sample `later`.
+    /// Adds this sample and the sample `later` of a later span. Returns the sample of both spans together.
     fn and(self, later: Self) -> Self {
         Self {
             created: self.created + later.created,
@@ -153,9 +153,9 @@ impl History {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the sample of the ten seconds that have just ended at `now`, or end within [`EARLY`]. A further sample of
-    /// the same ten seconds has the counts since the first sample, and is added to it. Returns whether the caller must
-    /// now call [`write`](Self::write), because at least [`WRITTEN`] samples are not yet in the history's file.
+    /// Adds the sample of the ten seconds that have just ended at `now`, or that end at most [`EARLY`] milliseconds
+    /// later. A further sample of the same ten seconds counts only since the first, and is added to it. Returns true if
+    /// the caller must call [`write`](Self::write), because at least [`WRITTEN`] samples are not yet in the file.
     pub(crate) fn note(&self, now: Moment, sample: Sample) -> bool {
         let number = (now.as_millis().saturating_add(EARLY) / STEP).saturating_sub(1);
         let mut inner = self.lock();

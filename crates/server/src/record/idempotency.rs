@@ -9,7 +9,7 @@
 //! fingerprint is also in the memory of the process that made it. If the timer has ended and its fingerprint is not in
 //! memory, a request with its key is answered with `repeated`, even if the request differs from the first request. The
 //! answer names no key of the timer then, because the ended timer may have had another key. Such a request is not
-//! remembered. There are these cases:
+//! remembered. This happens in these cases:
 //!
 //! - after a restart, and at a node that has not ended the timer
 //! - more than an hour after the timer's request, if the timer was replaced
@@ -20,7 +20,7 @@
 //!
 //! - A request that has kept another timer has made none, and the store has no id to remember. Such a request is
 //!   remembered only to refuse other requests.
-//! - The store removes a timer that is delivered at most once when its delivery begins. So the hour counts from there.
+//! - The store removes a timer that is delivered at most once when its delivery begins. So the hour starts then.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -30,18 +30,19 @@ use tourbillon_api::{NewTimer, Problem, ProblemKind};
 use tourbillon_durable::timer::TimerId;
 use uuid::Uuid;
 
-/// The time for which a fingerprint is remembered. The store remembers the ids of ended timers for the same time.
+/// The time for which the fingerprint (a hash) of a request is remembered. The store remembers the ids of ended timers
+/// for the same time.
 const WINDOW: Duration = Duration::from_secs(3_600);
 /// The greatest number of remembered fingerprints, about 16 MB. Beyond this number, the [`AT_ONCE`] oldest fingerprints
 /// of the namespace with the most fingerprints are forgotten.
 const MOST: usize = 100_000;
 const AT_ONCE: usize = 100;
 
-/// The UUID namespace of the fingerprints.
+/// The UUID namespace of the fingerprints, which are UUIDs of version 5.
 const FINGERPRINTS: Uuid = Uuid::from_u128(0x58a1_6c43_8f0e_4b7d_8a2b_1e64_90d3_77c5);
 
-/// Returns the fingerprint of a request to create a timer. Equal requests have the same fingerprint, even after a
-/// restart and in later versions.
+/// Returns the fingerprint, a hash, of a request to create a timer. Equal requests have the same fingerprint, even
+/// after a restart and in later versions.
 pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
     // `NewTimer` leaves out unset fields. A new field must do so, too. Otherwise the fingerprints of stored timers
     // would no longer match.
@@ -55,7 +56,7 @@ pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 
-/// A request in the memory.
+/// A remembered request with an idempotency key.
 #[derive(Debug)]
 struct Remembered {
     fingerprint: u128,
@@ -74,9 +75,9 @@ struct Inner {
     /// The ids of the timers in `known`, each with its namespace and the moment from which it is remembered, in the
     /// order in which they were last added to `known`.
     order: BTreeMap<u64, (Instant, u128, Arc<str>)>,
-    /// The keys in `order`, by namespace.
+    /// The keys of the map `order`, by namespace.
     by_namespace: HashMap<Arc<str>, BTreeSet<u64>>,
-    /// The last key in `order`.
+    /// The greatest key that the map `order` has had.
     last: u64,
 }
 
@@ -92,7 +93,7 @@ impl Inner {
         self.get(id).map(|remembered| remembered.fingerprint)
     }
 
-    /// Remembers a request from the moment `since` on.
+    /// Remembers a request for the time [`WINDOW`] from the moment `since` on.
     fn remember(
         &mut self,
         namespace: &str,
@@ -192,8 +193,8 @@ impl Entered {
     }
 
     /// Checks a request whose timer had already been created. `stored` is the fingerprint that is stored with the
-    /// timer, or `None` if the timer has ended. Returns whether the request is known to be the one that created the
-    /// timer. Returns false if nothing is left of that request. Fails if the timer was created by a different request.
+    /// timer, or `None` if the timer has ended. Returns whether the fingerprint of the request that created the timer
+    /// is still known. Fails if it is known and differs from the fingerprint of this request.
     pub(crate) fn repeated(&self, stored: Option<u128>) -> Result<bool, Problem> {
         let mut inner = self.all.lock();
         // The timer may have ended after this request has begun. Its fingerprint is then in memory.
@@ -209,14 +210,14 @@ impl Entered {
         Ok(first.is_some())
     }
 
-    /// Returns whether an equal request was fulfilled before. The store then repeats the first answer and creates no
-    /// timer, so limits do not apply.
+    /// Returns whether an equal request has created the timer before. The store then repeats the answer to that request
+    /// and creates no timer, so limits do not apply.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// Remembers the fingerprint of this request. Called once the request is fulfilled. `has_made_timer` is whether it
-    /// has made a timer.
+    /// Remembers the fingerprint of this request. Called once the request is fulfilled. `has_made_timer` says whether
+    /// the request has created a timer.
     pub(crate) fn remember(&self, has_made_timer: bool) {
         let mut inner = self.all.lock();
         inner.remember(&self.namespace, self.id, self.fingerprint, has_made_timer, Instant::now());

@@ -21,7 +21,7 @@ use tourbillon_durable::{Attempt, Delivery, Ending, Event, Incident, UtcMillis, 
 const MOST: usize = 100_000;
 /// The greatest length of a remembered error or answer, in bytes.
 const LONGEST_ERROR: usize = 200;
-/// The error of a timer that is delivered at most once, and that was removed before a delivery that did not go on.
+/// The error of a timer that is delivered at most once, if the store has removed it and its delivery did not go on.
 pub(crate) const LOST: &str = "the timer was removed for its delivery, and the delivery did not go on";
 /// The first words of the error of a timer whose receiver wants no further callbacks.
 pub(crate) const GONE: &str = "the receiver answered 410";
@@ -38,8 +38,8 @@ pub(crate) struct InFlight {
 #[derive(Debug, Default)]
 struct State {
     running: HashMap<TimerId, Running>,
-    /// The fingerprints of the requests that created the timers of these deliveries, if the requests had idempotency
-    /// keys. A delivery is here from its verdict, or its skip, to its end, even if it had not started.
+    /// The fingerprints of the requests with idempotency keys, by the timers that they created. Kept until the event
+    /// about the end of the timer's delivery, because this event does not contain the timer's payload.
     fingerprints: HashMap<TimerId, u128>,
     history: TimerHistory,
     last_fire: Option<UtcMillis>,
@@ -163,15 +163,16 @@ impl InFlight {
         }
     }
 
-    /// Records that a delivery is about to begin. If the timer is delivered at most once, the store then removes it.
-    /// The event about a timer that was withdrawn before that has no payload, so the fingerprint is kept here.
+    /// Called before a delivery begins. If the timer is delivered at most once, keeps the fingerprint of the request
+    /// that created it, because an event about a withdrawal before the delivery does not contain the timer's payload.
     pub(crate) fn begins(&self, delivery: &Delivery, work: &[u8]) {
         if delivery.is_once() {
             self.lock().remember(delivery.id, work::head(work).fingerprint);
         }
     }
 
-    /// Records that a delivery has begun. If the timer is delivered at most once, the store has just removed it.
+    /// Called after a delivery has begun. If the timer is delivered at most once, the store has just removed it, so the
+    /// fingerprint of the request that created it is remembered for an hour from now on.
     pub(crate) fn begun(&self, delivery: &Delivery, work: &[u8]) {
         if delivery.is_removed() {
             self.idempotency.ended(&delivery.namespace, delivery.id, work::head(work).fingerprint);
@@ -439,8 +440,8 @@ impl core::fmt::Debug for InFlight {
     }
 }
 
-/// Returns whether a timer that is delivered at most once was removed, and nobody knows that its receiver has got it.
-/// The store no longer has such a timer, so it can be neither given back nor parked.
+/// Returns whether a timer was removed from the store for its only delivery, and the delivery then ended without
+/// showing that the receiver has got the timer. Such a timer can be neither given back nor parked.
 pub(crate) fn is_lost(ending: &Ending, phase: Phase) -> bool {
     let has_no_end =
         matches!(ending, Ending::GivenBack | Ending::Answered(Verdict::Park(_) | Verdict::Snooze(_)));
@@ -492,8 +493,8 @@ fn without_start(attempt: &Attempt, at: UtcMillis, took: Option<Duration>) -> Pa
     begun_attempt(attempt.attempt, attempt.delivery, [attempt.due, begun, begun])
 }
 
-/// Makes the record of an attempt that has begun. `attempt` and `delivery` are its numbers. The moments are those at
-/// which it was due, was claimed and has started.
+/// Makes the record of an attempt that has begun. `attempt` and `delivery` are the attempt's numbers. `moments` has the
+/// moments at which the attempt was due, was claimed, and started.
 fn begun_attempt(attempt: u32, delivery: u32, moments: [UtcMillis; 3]) -> PastAttempt {
     let [due, claimed, started] = moments;
     PastAttempt {

@@ -74,7 +74,7 @@ impl Refusals {
         *present = Some(Refusal { error: error.clone(), last: now, is_new: is_new && was_new });
     }
 
-    /// Notes a successful change. `shows_room` is true if its success shows that the store takes new timers.
+    /// Notes a successful change. `shows_room` is true if the change shows that the store takes new timers.
     pub(super) fn note_success(&self, shows_room: bool) {
         let mut present = self.present();
         // A store that refuses new timers may still accept other changes, so only a new timer ends such a refusal.

@@ -1,4 +1,4 @@
-//! Wraps a store to time its operations, to record its refusals, and to notice changes that take parked timers away.
+//! Wraps a store: times its operations, records its refusals, and reports changes that may end the parking of timers.
 
 use super::by_word::ByWord;
 use super::metrics::SharedTimes;
@@ -31,14 +31,14 @@ impl StoreTimes {
 }
 
 /// A store that records the durations of its operations and the changes that it refuses, and reports changes that may
-/// have taken parked timers away.
+/// have ended the parking of timers.
 pub(crate) type TimedStore = Hooked<Timing>;
 
 /// The hook of a [`TimedStore`], which sees each call of the store and each answer.
 pub(crate) struct Timing {
     times: Arc<StoreTimes>,
     refusals: Arc<Refusals>,
-    /// Notified after a change that may have taken parked timers away. The parked timers are then counted again.
+    /// Notified after a change that may have ended the parking of timers. The parked timers are then counted again.
     recount: Arc<Notify>,
 }
 
@@ -52,7 +52,7 @@ impl Timing {
 /// deliveries change only leased timers, and [`ParkedIndex`](crate::delivery) counts each unpark by itself.
 fn may_take_parked(op: &Op) -> bool {
     match op {
-        // A schedule replaces its own timer at each decision. It is never parked for a reason of the service.
+        // A schedule replaces its own timer at each decision. This timer is never parked for a reason of the service.
         Op::Place(timer, IfPresent::Replace | IfPresent::ReplaceKeepDue | IfPresent::ReplaceOnly(_)) => {
             timer.key.is_some() && !timer.namespace.starts_with(Schedules::NAMESPACES)
         }
@@ -75,7 +75,7 @@ pub(crate) struct Notes {
     /// Set if the success or error of the call is reported to [`Refusals`]. `None` if the call changes no timers. Also
     /// `None` for some calls that change timers but that [`Refusals`] ignores, such as [`Call::PutBack`].
     change: Option<Change>,
-    /// Whether the call may take parked timers away.
+    /// Whether the call may end the parking of timers, or change the reasons for which they are parked.
     may_take_parked: bool,
 }
 
@@ -85,8 +85,8 @@ struct Change {
     is_new: bool,
 }
 
-/// Returns whether these outcomes show that the store takes new timers. Neither a timer that stays nor a replacement
-/// shows it: the store need not store more bytes than it removes, and a store without room takes both.
+/// Returns whether an outcome is a new timer, which shows that the store has room for new timers. A kept or a replaced
+/// timer does not show this, because a store without room accepts both.
 fn show_room(outcomes: &[Outcome]) -> bool {
     outcomes.iter().any(|outcome| matches!(outcome, Outcome::Created(_)))
 }
@@ -138,7 +138,7 @@ impl Hook for Timing {
             Call::Claim => changes("claim"),
             Call::Renew => changes("renew"),
             Call::Reap => changes("reap"),
-            // Its success does not end a refusal of new timers. Only a restore imports timers, beside no service.
+            // A successful import ends no refusal of new timers. Only a restore, beside no service, imports timers.
             Call::Import => Notes { change: Some(Change { is_new: true }), ..Notes::default() },
             Call::Upcoming => timed("upcoming"),
             Call::Get => timed("get"),

@@ -8,10 +8,10 @@ use tourbillon_api::{EndKind, PastAttempt, PastEnd};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::{KeyOf, TimerId};
 
-/// The greatest number of timers in each of the two groups of [`TimerHistory`]: attempted timers, and withdrawn timers.
+/// The greatest number of timers in each of the two groups of [`TimerHistory`]: timers with remembered attempts, and
+/// timers that ended without an attempt.
 const MOST_TIMERS: usize = 16_384;
-/// The greatest number of attempts that each of the two groups of [`TimerHistory`] (attempted timers, and withdrawn
-/// timers) remembers for all its timers together.
+/// The greatest number of attempts that [`TimerHistory`] remembers for all timers together.
 const MOST_ATTEMPTS: usize = 49_152;
 /// The greatest number of attempts in the history of a timer.
 const MOST_OF_A_TIMER: usize = 16;

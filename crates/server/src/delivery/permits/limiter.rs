@@ -99,9 +99,8 @@ impl Limiter {
         }
     }
 
-    /// Returns whether this limiter of a path (the path of a callback's URL) holds back deliveries, because a callback
-    /// to the path has failed and none has succeeded since. Only then does a delivery to the path need a permit of this
-    /// limiter.
+    /// Returns whether this limiter of a path (the path of a callback's URL) holds back deliveries, because the path
+    /// was shut and has not recovered. Only then does a delivery to the path need a permit of this limiter.
     pub(super) fn holds_back(&self, now: Instant) -> bool {
         self.is_careful || self.is_shut(now)
     }

@@ -69,8 +69,8 @@ pub(crate) const MOST_WAITING: usize = 1_024;
 /// seconds). The limiter is kept for a time after its last delivery, which is the first value. If there are more
 /// limiters than the second value, the limiter is removed like any other unused limiter, so the memory is bounded.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The greatest number of other limiters to which a permit is offered when its delivery ends. The permit is offered
-/// only to limiters in its pool's list of limiters that had no free permit ([`Pool::starved`]).
+/// When a delivery ends, its permit is offered to at most this number of other limiters. These limiters had no free
+/// permit, and share a pool of permits with the delivery's limiter ([`Pool::starved`]).
 const LOOKS: usize = 4;
 
 /// A delivery's request for a permit of a limiter. `reason` names the limiter: a timer that gets no permit of the
@@ -78,9 +78,9 @@ const LOOKS: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The number of permits that the limiter has. For [`Reason::Share`], the limiters of all namespaces together have
-    /// only this number of permits, and the reserve for first permits ([`share`](crate::share)). The same holds for
-    /// [`Reason::Slow`].
+    /// The number of permits that the limiter has. For [`Reason::Share`] and [`Reason::Slow`], the limiters of all
+    /// namespaces together have only this number of permits, and a reserve for namespaces without a permit
+    /// ([`share`](crate::share)).
     pub(crate) limit: usize,
 }
 
@@ -126,8 +126,8 @@ struct Waiter {
 }
 
 impl State {
-    /// Returns the number of deliveries that may run under a limiter now: its own limit, or less if its pool permits
-    /// less.
+    /// Returns the number of deliveries that may run under a limiter now: the limiter's own limit, or less if the pool
+    /// of permits that it shares with other limiters permits less.
     fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
         let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
         let Some((name, pool)) = pool else { return limiter.most(0, now) };
@@ -183,8 +183,8 @@ impl State {
         }
     }
 
-    /// Adds a limiter without a free permit to the list of its pool. The listed limiters may take the permits that
-    /// other namespaces give back. Does nothing for a limiter without a pool.
+    /// Lists a limiter without a free permit in its pool, a set of permits that several namespaces share. The listed
+    /// limiters may take the permits that other namespaces give back. Does nothing for a limiter without a pool.
     fn starve(&mut self, reason: &Reason) {
         let State { limiters, pools, .. } = self;
         if let Some(pool) = PoolName::of(reason).and_then(|name| pools.get_mut(&name))
@@ -378,7 +378,7 @@ impl Permits {
         state.limiters.keys().filter(|reason| matches!(reason, Reason::Concurrency(_))).cloned().collect()
     }
 
-    /// Changes the limit of a limiter. Deliveries that wait for its permits get those that the new limit adds.
+    /// Changes the limit of a limiter. If the limit grows, deliveries that wait for permits get the added permits.
     pub(crate) fn set_limit(&self, reason: &Reason, limit: usize) {
         let mut state = self.lock();
         if let Some(limiter) = state.limiters.get_mut(reason) {

@@ -243,8 +243,8 @@ async fn namespaces_leave_places_to_others_and_share_when_they_press() {
     assert!(held.len() + others.len() >= 52, "{} and {}", held.len(), others.len());
 }
 
-/// Namespaces press one after the other, and none gives a permit back. Each further namespace has a permit all the
-/// same, and gets it again as often as it gives it back.
+/// Checks that a new namespace gets a permit, again and again, after other namespaces have taken all permits that they
+/// can get and give none back.
 #[tokio::test(start_paused = true)]
 async fn namespaces_that_give_nothing_back_leave_a_first_permit_to_others() {
     for is_one_host in [true, false] {

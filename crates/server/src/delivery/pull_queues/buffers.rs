@@ -17,8 +17,8 @@ const LONGEST_FETCH: Duration = Duration::from_secs(30);
 /// timer that is due first goes to a receiver first.
 pub(super) const ASSEMBLY: Duration = Duration::from_millis(100);
 
-/// The time that the store is given to park the timers that leave a buffer without a receiver. A fetch in this time
-/// could find timers that are due later, and miss those that are due earlier.
+/// The time for which no fetch from a queue begins after timers have left its buffer without a receiver. In this time
+/// the store parks these timers. A fetch could miss them, and find timers that are due later instead.
 const PARKING: Duration = Duration::from_millis(50);
 
 /// The key of a timer in a buffer: the timer's due moment, and a number that makes the key unique.
@@ -80,8 +80,8 @@ impl Buffers {
         });
     }
 
-    /// Notes that a fetch of a queue's timers from the store has ended. `taken` is the number of its timers, and
-    /// `fewer` the number of expected timers that it did not bring.
+    /// Notes that a fetch of a queue's timers from the store has ended. `taken` is the number of fetched timers, and
+    /// `fewer` the number of expected timers that the fetch did not bring.
     pub(super) fn end_fetch(&mut self, reason: &Reason, taken: usize, fewer: usize) {
         if let Some(buffer) = self.by_reason.get_mut(reason) {
             let missing = taken.saturating_sub(buffer.early.at(Instant::now()));
@@ -115,8 +115,8 @@ impl Buffers {
         true
     }
 
-    /// Returns whether all timers of the fetches have arrived that have brought the timers in a queue's buffer. Before
-    /// that, a timer that is due earlier may still come.
+    /// Returns whether a queue's buffer has got all timers of the fetches that have brought timers. If not, a timer
+    /// that is due earlier may still arrive.
     pub(super) fn is_assembled(&self, reason: &Reason) -> bool {
         let now = Instant::now();
         let buffer = self.by_reason.get(reason);

@@ -95,8 +95,8 @@ pub(crate) struct OpenClaim {
 }
 
 impl OpenClaim {
-    /// Waits until the receiver gets the claim. Returns false if the claim was removed before. `begins` begins the
-    /// delivery of a timer that is delivered at most once. If it does not begin, the receiver does not get the claim.
+    /// Waits until the receiver gets the claim. Returns false if the claim was removed before. A timer that is
+    /// delivered at most once is handed over only if the future `begins`, which begins its delivery, returns true.
     pub(crate) async fn is_handed_over(&mut self, begins: impl Future<Output = bool>) -> bool {
         let mut request = self.request().await;
         if let Some(ClaimRequest::Remove(mut removed)) = request {

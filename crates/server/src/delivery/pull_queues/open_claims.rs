@@ -43,7 +43,7 @@ pub(super) struct OpenEntry {
     namespace: Box<str>,
     /// Whether the timer is delivered at most once.
     is_once: bool,
-    /// Whether the receiver has got the claim. Before that, the claim is only meant for the receiver.
+    /// Whether the receiver has got the claim. Until then, the claim is only reserved for the receiver.
     is_handed_over: bool,
     /// The moment at which the claim was opened.
     opened: Instant,

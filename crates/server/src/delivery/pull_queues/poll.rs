@@ -21,7 +21,7 @@ const PARKED_WAIT: Duration = Duration::from_millis(500);
 /// The longest time for which a receiver waits until the store has removed timers that are delivered at most once.
 const REMOVING: Duration = Duration::from_secs(5);
 
-/// Returns the problem of a receiver that has got no timer from a store that does not answer.
+/// Makes the problem for a receiver that has got no timer because the store does not answer, as `fault` describes.
 pub(crate) fn unanswered(fault: &str) -> Problem {
     let detail = format!("the queue may have timers, and the store cannot be asked: {fault}");
     Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(AGAIN_MS)
@@ -154,8 +154,8 @@ impl Poll<'_> {
         }
     }
 
-    /// Has the timers removed from the store that are delivered at most once: their deliveries begin when the receiver
-    /// gets them. The receiver does not get the claims of timers that are not removed within [`REMOVING`].
+    /// Has the timers that are delivered at most once removed from the store, because their deliveries begin when the
+    /// receiver gets them. The receiver does not get the claims of timers that are not removed within [`REMOVING`].
     async fn remove_timers(&mut self) {
         // Further claims would come without a removal.
         self.close();

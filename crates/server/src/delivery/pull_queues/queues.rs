@@ -35,9 +35,9 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Wakes timers in a queue's buffer, so that they look for a receiver again: as many as the queue's receivers want,
-    /// and those first that are due first. Wakes none while further timers of the same fetch are on their way, because
-    /// one of them may be due before. Returns the number of timers that it woke.
+    /// Wakes as many timers in a queue's buffer as the queue's receivers want, in the order of their due moments. The
+    /// woken timers look for a receiver again. Wakes none while further timers of the same fetch are on their way,
+    /// because one of them may be due earlier. Returns the number of woken timers.
     pub(super) fn hand_out(&mut self, reason: &Reason) -> usize {
         if self.buffers.is_assembled(reason) { self.hand_out_now(reason) } else { 0 }
     }
@@ -193,8 +193,8 @@ impl PullQueues {
         self.lock().claims.len()
     }
 
-    /// Sends all receivers away, and ends all open claims. The handlers of their timers learn whether a receiver has
-    /// got the claim.
+    /// Ends the waits of all receivers, and ends all open claims. The handler of each claimed timer gets a message if a
+    /// receiver has already got the claim.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;

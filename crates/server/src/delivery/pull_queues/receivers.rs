@@ -29,7 +29,7 @@ pub(super) enum Got {
 #[derive(Debug)]
 pub(super) struct Receivers {
     by_reason: HashMap<Reason, Queue>,
-    /// The receivers of each namespace. A receiver is included until [`leave`](Receivers::leave) is called for it.
+    /// The number of receivers of each namespace. A receiver counts until [`leave`](Receivers::leave) is called for it.
     by_namespace: Shares<Box<str>>,
     /// The number that identifies the next receiver.
     next: u64,

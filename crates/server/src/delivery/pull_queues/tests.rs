@@ -310,7 +310,7 @@ async fn handed_over(queues: &Arc<PullQueues>, number: usize) -> OpenClaim {
     handed_over_as(queues, number, false).await
 }
 
-/// As [`handed_over`], for a timer that is delivered at most once if `is_once` is true.
+/// Does the same as [`handed_over`]. The timer is delivered at most once if `is_once` is true.
 async fn handed_over_as(queues: &Arc<PullQueues>, number: usize, is_once: bool) -> OpenClaim {
     let reason = Reason::Queue("a".into(), "q".into());
     while queues.receivers().is_empty() {
@@ -341,7 +341,7 @@ async fn at_a_stop_either_the_receiver_has_a_timer_or_the_timer_is_parked() {
 }
 
 /// Tests a stop while timers that are delivered at most once are being removed. The receiver gets the timers that the
-/// store removes, since nobody else could get them, and not those that stay stored.
+/// store removes, because no other receiver can get them. It does not get the timers that stay stored.
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_a_removal_keeps_no_removed_timer_from_its_receiver() {
     let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));

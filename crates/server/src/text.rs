@@ -1,4 +1,5 @@
-//! Makes texts of clients, receivers and stores fit for a line.
+//! Escapes or replaces the characters in texts of clients, receivers and stores that would break a line or control a
+//! terminal.
 
 use core::fmt::Write as _;
 use std::borrow::Cow;

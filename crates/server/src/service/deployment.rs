@@ -14,8 +14,8 @@ use tourbillon_postgres::{PostgresBuilder, PostgresStore};
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
 
-/// The time for which a mend waits for a node that puts its copy of the namespaces back. A node reads the namespaces
-/// once a second.
+/// The time for which `tourbillond mend` waits for a running node to add its copy of the namespaces to the document
+/// that was lost. Nodes read this document once a second.
 const PUT_BACK: Duration = Duration::from_secs(4);
 
 /// The name of the document in Redis that exists while a restore runs.
@@ -44,9 +44,8 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     }
 }
 
-/// Makes the lost shards of the deployment on Redis accept timers again. A shard is lost if its server has lost the
-/// data of the shard. With `is_anew`, recreates an empty deployment instead, after the servers have lost all of its
-/// data.
+/// Makes the shards whose data the Redis servers have lost accept timers again. With `is_anew`, recreates the
+/// deployment without timers instead, after the servers have lost all of its data.
 pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, StoreError> {
     match is_anew {
         true => block_on(builder(redis).make_anew(&redis.connect)),
@@ -62,19 +61,20 @@ pub(super) fn refuse_note(store: &dyn ClusterStore, redis: &RedisSettings) -> Re
     }
 }
 
-/// What [`mend_namespaces`] has found and done.
+/// The result of [`mend_namespaces`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MendedNamespaces {
-    /// The document of the namespaces is there, or a restore will make it.
+    /// The document of the namespaces was not lost, an unfinished restore will create it, or it was created for a new
+    /// deployment.
     Kept,
-    /// The document was lost. A node that runs has put its copy into the store.
+    /// The document was lost. A running node has put its copy into the store.
     PutBack,
-    /// The document was lost, and no node has a copy. There are no namespaces now.
+    /// The document was lost, and no running node has a copy. The deployment has no namespaces now.
     Lost,
 }
 
-/// Makes the document of the namespaces of a deployment on Redis again if the servers have lost it, and waits until a
-/// node that runs has put its copy into it. If the deployment is new (`is_anew`), the document stays empty.
+/// If the Redis servers have lost the document of the namespaces, creates it again, and waits until a running node adds
+/// its copy of the namespaces. With `is_anew`, the deployment is new, and the document stays empty.
 pub(crate) fn mend_namespaces(redis: &RedisSettings, is_anew: bool) -> io::Result<MendedNamespaces> {
     let store: Arc<dyn ClusterStore> = Arc::new(open_store(redis).map_err(io::Error::other)?);
     put_back_namespaces(&store, is_anew)
@@ -90,7 +90,7 @@ fn put_back_namespaces(store: &Arc<dyn ClusterStore>, is_anew: bool) -> io::Resu
         first.copies = if is_anew { Copies::Refused } else { Copies::Awaited };
         first.draw_origin()?;
         if block_on(storage.replace(0, &first))?.is_none() {
-            // A node has made the document in the meantime.
+            // Another node has made the document since the read.
             (_, first) = block_on(storage.read())?;
         }
     }
@@ -129,7 +129,8 @@ pub(crate) fn open_postgres(
     block_on(postgres_builder(postgres).for_service(true).migrate(migrates).open(&postgres.connect))
 }
 
-/// Opens the schema in PostgreSQL only to read it. The schema may also belong to programs.
+/// Opens the schema in PostgreSQL for reads only. The schema may also be that of programs that use the library without
+/// the service.
 pub(crate) fn inspect_postgres(postgres: &PostgresSettings) -> Result<PostgresStore, StoreError> {
     block_on(postgres_builder(postgres).for_any().migrate(false).open(&postgres.connect))
 }

@@ -66,7 +66,7 @@ struct Inner {
 #[derive(Debug)]
 struct LastRead {
     version: Option<Version>,
-    /// What is wrong with the token file since the last read, or `None`.
+    /// The error of the last read, or `None` if it succeeded.
     fault: Option<Box<str>>,
 }
 
@@ -121,8 +121,8 @@ impl Tokens {
         if is_known && !always { Ok(false) } else { Err(fault) }
     }
 
-    /// Replaces the tokens by those of the token file. Without a file, no token is accepted from now on, and the
-    /// function returns an error, unless requests need no token.
+    /// Replaces the tokens by `read`, the entries of the token file, or `None` if the file is missing. If requests need
+    /// tokens and the file is missing, then no token is accepted, and the function returns an error.
     fn replace(&self, read: Option<Vec<Stored>>) -> Option<io::Error> {
         let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
         let is_missing = known.is_some() && read.is_none();
@@ -138,7 +138,7 @@ impl Tokens {
         is_missing.then(missing)
     }
 
-    /// Returns what is wrong with the token file since the last read, or `None`.
+    /// Returns the error of the last read of the token file, or `None` after a successful read.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.last().fault.clone()
     }

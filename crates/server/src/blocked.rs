@@ -45,8 +45,7 @@ fn names_address(url: &str) -> bool {
     matches!(url.as_ref().and_then(Url::host), Some(Host::Ipv4(_) | Host::Ipv6(_)))
 }
 
-/// Returns the error text for a callback to `host` if the list `allowed_hosts` of the callback's namespace lacks this
-/// host.
+/// Returns the error text for a callback to `host`, which is missing in its namespace's list `allowed_hosts`.
 pub(crate) fn host_words(host: &str) -> String {
     format!("the namespace does not allow the host {host}: add it to the namespace's `allowed_hosts`")
 }

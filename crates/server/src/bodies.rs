@@ -2,8 +2,7 @@
 //!
 //! The bytes of a body stay reserved until its request is answered. If the request announces a length, all of these
 //! bytes are reserved before the first byte is read. Otherwise each frame reserves its own bytes when it arrives.
-//! Announced bodies must not reserve frame by frame: many of them could start and fill the memory together, so that
-//! none could finish.
+//! Announced bodies must not reserve by frames: many of them could fill the memory together, so that none could finish.
 //!
 //! If there is no memory for a body, the service reads nothing from its client and waits for at most [`PATIENCE`]. At
 //! most [`MOST_WAITING`] bodies wait at the same time, and each client may have only a part of them.
@@ -106,8 +105,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
     /// Reads the whole body of a request. Fails if the body is too large, if there is no memory for it, or if the
     /// connection breaks.
     pub(crate) async fn read(&self, request: Request) -> Result<Bytes, BodyFault> {
-        // The announced length is read before the body is limited, because the size hint of a limited body never
-        // exceeds the limit.
+        // The announced length is read first, because the size hint of a limited body never exceeds the limit.
         let announced = request.body().size_hint().lower();
         let mut body = request.into_limited_body();
         if body.size_hint().upper().is_some_and(|most| most < announced) {
@@ -140,7 +138,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
             timeout(PATIENCE, self.room(bytes)).await.map_err(|_| BodyFault::NoRoom)?;
         }
-        // No await lies between the reservation and this addition, so a request that is dropped frees all of its memory.
+        // No await lies between the reservation and this addition, so a dropped request frees all of its memory.
         // Ordering: Relaxed. Only this request counts its bytes.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())

@@ -93,7 +93,7 @@ pub(crate) fn work(
         (None, Some(pull)) => {
             let timeout_ms = time_for(LONGEST_CLAIM)?;
             let work = StoredPull { timeout_ms, ..stored_pull(pull, settings, at("pull"))? };
-            // A receiver may renew its claim up to the longest claim. So the timeout of the handler does not depend on
+            // A receiver may renew its claim up to the longest claim, so the handler's timeout does not depend on
             // `timeout_ms`.
             (PULL, work::write(&work, head), LONGEST_CLAIM, None)
         }

@@ -10,11 +10,10 @@ use std::time::Instant;
 /// The time around a slot's moment at which an event can take the slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// The longest time after a slot's moment at which an event can still take the slot. With a lag, events that come a
-    /// little late still use the whole rate.
+    /// The longest time after a slot's moment at which an event can still take the slot. So late events still use the
+    /// whole rate.
     pub(crate) lag: Duration,
-    /// The longest time before a slot's moment at which an event can already take the slot. The event then waits until
-    /// the slot's moment.
+    /// The longest time before a slot's moment at which an event can take the slot, and then wait for this moment.
     pub(crate) lead: Duration,
 }
 

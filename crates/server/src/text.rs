@@ -1,5 +1,4 @@
-//! Escapes or replaces the characters in texts of clients, receivers and stores that would break a line or control a
-//! terminal.
+//! Escapes or replaces characters of foreign texts that would break a line or control a terminal.
 
 use core::fmt::Write as _;
 use std::borrow::Cow;

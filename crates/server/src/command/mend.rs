@@ -55,8 +55,7 @@ fn mend_redis(config: &Config, redis: &RedisSettings, matches: &ArgMatches) -> O
     let place = format!("the deployment {}", redis.deployment);
     let mended = service::mend(redis, matches.get_flag("anew"))
         .map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
-    // If a server does not answer, the namespaces may be on it. This error does not end the function, because the user
-    // must repeat the command anyway.
+    // An error here does not end the function: the namespaces may be on a server that does not answer.
     let namespaces = service::mend_namespaces(redis, matches.get_flag("anew"));
     let marked = mended.marked.len();
     let detail = format!("{place}: {marked} shards were brought back");

@@ -10,8 +10,7 @@
 //! 3. Timers whose callbacks have not ended are given back. The next start delivers them again, with the same ids.
 //! 4. A second later, the answers that clients have not taken are cut off, and the process ends.
 //!
-//! A second signal ends the process at once. Even then no timer is lost, because the next start ends all leases of this
-//! process.
+//! A second signal ends the process at once. Even then no timer is lost, because leases end with the next start.
 
 use super::condition::Condition;
 use super::terminal::{Failure, Outcome, code_of};

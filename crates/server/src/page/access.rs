@@ -212,8 +212,7 @@ pub(super) async fn change_token(
                 Ok((_, stored)) => entry.add(|deed| deed.target(stored.id()).detail(stored.words())),
                 Err(_) => entry,
             };
-            // The audit entry ends before an error returns, because an entry that is dropped records an unknown
-            // outcome.
+            // The audit entry ends before an error returns, because a dropped entry records an unknown outcome.
             entry.end(&added).await;
             let (text, _) = added?;
             let title = format!("The new token {name}. It is not shown again.");

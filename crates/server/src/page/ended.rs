@@ -1,5 +1,4 @@
-//! Shows the timers that ended lately, from the histories in the service's memory. The store has only the dead timers
-//! among them.
+//! Shows the timers that ended lately, from the histories in memory. Of these timers, the store has only the dead.
 
 use super::conditions::{Search, existing, offered};
 use super::fault::Fault;

@@ -64,8 +64,7 @@ pub(super) fn refuse_note(store: &dyn ClusterStore, redis: &RedisSettings) -> Re
 /// The result of [`mend_namespaces`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MendedNamespaces {
-    /// The document of the namespaces was not lost, an unfinished restore will create it, or it was created for a new
-    /// deployment.
+    /// The document of the namespaces exists, or was created for a new deployment, or a restore will create it.
     Kept,
     /// The document was lost. A running node has put its copy into the store.
     PutBack,
@@ -129,8 +128,7 @@ pub(crate) fn open_postgres(
     block_on(postgres_builder(postgres).for_service(true).migrate(migrates).open(&postgres.connect))
 }
 
-/// Opens the schema in PostgreSQL for reads only. The schema may also be that of programs that use the library without
-/// the service.
+/// Opens the schema in PostgreSQL for reads only. It may also be a schema of programs without the service.
 pub(crate) fn inspect_postgres(postgres: &PostgresSettings) -> Result<PostgresStore, StoreError> {
     block_on(postgres_builder(postgres).for_any().migrate(false).open(&postgres.connect))
 }

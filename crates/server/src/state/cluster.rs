@@ -134,8 +134,7 @@ pub(crate) mod double {
         pub(crate) loses_answers: AtomicBool,
         /// Whether calls about timers fail.
         pub(crate) fails_calls: AtomicBool,
-        /// The number of further attempts to end a delivery that fail, as if another program's transaction held the
-        /// timer.
+        /// The number of further ends of deliveries that are refused, as if another transaction held the timer.
         pub(crate) held_ends: AtomicU32,
         /// Whether reads of documents fail.
         pub(crate) fails_reads: AtomicBool,

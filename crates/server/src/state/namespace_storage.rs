@@ -12,8 +12,7 @@ pub(crate) const NAMESPACES: &str = "namespaces";
 
 /// The place where the namespaces are stored.
 pub(crate) enum NamespaceStorage {
-    /// A file that only this process writes. It does not contain the marks of removals, because a removal ends with its
-    /// process.
+    /// A file that only this process writes. It has no marks of removals, which end with the process.
     File(PathBuf),
     /// A document that all nodes of a deployment read and write.
     Shared(Arc<dyn ClusterStore>),

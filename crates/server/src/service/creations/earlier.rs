@@ -22,8 +22,7 @@ pub(crate) struct Earlier {
     followed: usize,
     /// The number of timers that the evaluated changes add. Negative if they remove more timers than they add.
     added: i64,
-    /// The keys that the evaluated changes give to a timer or remove from it. The value is true if a timer has the key
-    /// afterwards.
+    /// The keys that the evaluated changes give to timers or remove, each with whether a timer has it afterwards.
     keys: HashMap<Box<str>, bool>,
     /// The ids of the stored timers that the evaluated changes cancel or replace.
     gone: HashSet<TimerId>,
@@ -130,14 +129,13 @@ impl Earlier {
         Ok(())
     }
 
-    /// Counts a stored timer as cancelled or replaced. A timer in delivery stays stored until its delivery ends, so it
-    /// does not lower the number of timers.
+    /// Counts a stored timer as cancelled or replaced. A timer in delivery stays stored, and is not subtracted.
     fn remove(&mut self, old: &Timer) {
         self.added -= i64::from(!matches!(old.state, State::Leased(_)));
         self.gone.insert(old.id);
     }
 
-    /// Returns the stored timer with this id. Returns `None` if an evaluated change cancels or replaces it.
+    /// Returns the stored timer with this id. `None` if an evaluated change cancels or replaces it.
     async fn timer(&self, timers: &Timers, id: TimerId) -> Result<Option<Timer>, Problem> {
         if self.gone.contains(&id) {
             return Ok(None);
@@ -145,8 +143,7 @@ impl Earlier {
         timers.get(id).await.map_err(|error| unavailable(&error))
     }
 
-    /// Returns the stored timer with this key. Returns `None` if an evaluated change gives the key to a timer or
-    /// removes it from one of them.
+    /// Returns the stored timer with this key. `None` if an evaluated change gives or removes the key.
     async fn owner(&self, timers: &Timers, namespace: &str, key: &str) -> Result<Option<Timer>, Problem> {
         if self.keys.contains_key(key) {
             return Ok(None);

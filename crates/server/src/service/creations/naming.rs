@@ -25,8 +25,7 @@ pub(crate) struct Naming<'a> {
     pub(crate) key: Option<&'a str>,
     pub(crate) idempotency_key: Option<&'a str>,
     pub(crate) trace: Option<Trace>,
-    /// The random number of the timer's namespace, which a later namespace of the same name does not have. The service
-    /// sets this field.
+    /// The random number of the timer's namespace, set by the service. A later namespace of this name has another.
     pub(crate) number: u64,
 }
 

@@ -260,8 +260,7 @@ impl NamespaceAdmin {
         if self.namespaces.is_held(name) {
             return Err(under_way());
         }
-        // The renewals of claims are removed first, because a later namespace of the same name may have renewals of its
-        // own.
+        // Renewals of claims are forgotten before the removal: a later namespace of the same name may have its own.
         self.deliveries.forget(name).await;
         let key: Box<str> = name.into();
         let ended = || {
@@ -284,9 +283,8 @@ impl NamespaceAdmin {
         }
         // From here on, only creations that were already admitted can store timers in the namespace.
         let begin = Instant::now();
-        // A creation holds the namespace until its timer is stored, and a delivery until it ends. A delivery must be
-        // awaited too, because a timer that is delivered at most once may be gone from the store before its delivery
-        // ends.
+        // A creation holds the namespace until its timer is stored, and a delivery until it ends. The count of timers
+        // would miss a delivery whose timer is delivered at most once.
         while self.namespaces.is_held(name) {
             if begin.elapsed() >= SETTLING {
                 return false;

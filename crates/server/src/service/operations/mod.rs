@@ -152,8 +152,7 @@ impl Operations {
         });
     }
 
-    /// Writes the end of an operation, again and again until the store has it. Once the service stops, makes only one
-    /// more attempt.
+    /// Retries to write the end of an operation until the store has it. Once the service stops, tries only once more.
     async fn write_end(self: &Arc<Self>, id: &str) {
         drop(self.write_records().await);
         while self.records.lacks_end(id) && !self.stop.has_begun() {

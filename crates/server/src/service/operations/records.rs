@@ -12,9 +12,9 @@
 //!
 //! - If two nodes take an operation over at the same time, the second node cannot write the document, because the first
 //!   node has changed it. The second node reads the document again later.
-//! - If the former node of the operation is alive after all, it finds the other node's incarnation in the document at its
-//!   next write, and leaves the operation to the other node. Both nodes may have processed the same page of timers. The
-//!   second cancellation of a timer changes nothing, and is not counted.
+//! - If the former node of the operation is alive after all, it finds the other node's incarnation in the document at
+//!   its next write, and leaves the operation to the other node. Both nodes may have processed the same page of timers.
+//!   The second cancellation of a timer changes nothing, and is not counted.
 //! - If the document cannot be written, the operation continues, and shows its progress late.
 //! - The store may change the document and lose the answer. A take-over may then have this node's incarnation in the
 //!   document, although this node does not run the operation. Such an operation is taken over like that of a dead node.
@@ -275,8 +275,7 @@ impl OperationRecords {
         let Some(store) = &self.shared else { return Ok(UnfinishedById::new()) };
         let (version, mut all) = Self::read_shared(&**store).await?;
         let this = store.incarnation();
-        // If the answer to this node's last take-over was lost, the document may name this node, which then has no
-        // record.
+        // If the answer to a take-over was lost, the document may name this node, although it has no record.
         let is_here = |id: &str| self.lock().contains_key(id);
         let is_others = |id: &str, noted: &SharedRecord| {
             noted.unfinished.is_some() && (noted.node != Some(this) || !is_here(id))

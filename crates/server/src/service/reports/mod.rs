@@ -95,8 +95,7 @@ impl Reports {
         // A removed namespace has no past, and the timers of other namespaces are not shown.
         self.namespaces.require(namespace)?;
         let mut entry = entry.filter(|entry| *entry.known.namespace == *namespace).ok_or(not_found)?;
-        // A dead timer would be stored. So another process has dropped or replayed this timer, and its end is not
-        // known.
+        // A dead timer is stored. So another process has dropped or replayed this timer, and its end is unknown.
         entry.end = entry.end.filter(|end| end.how != EndKind::Dead);
         Ok(ended(id, entry, under_way))
     }

@@ -1,6 +1,5 @@
 //! The file `restoring`, which marks a data folder while a restore is unfinished. The mark names the store of the
-//! restore: beside the SQLite database of a restore, a data folder may have another store that the restore must not
-//! change.
+//! restore: beside the SQLite database of a restore, a data folder may have another store.
 
 use super::{RestoreError, file_error};
 use std::fs::{File, OpenOptions};

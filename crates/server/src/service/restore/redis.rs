@@ -41,8 +41,7 @@ struct Note {
 }
 
 impl Note {
-    /// Writes the note if the stored note still has the version `version`. Returns `None` if another process has
-    /// changed it.
+    /// Writes the note if it still has the version `version` in the store. Otherwise returns `None`.
     fn write(
         store: &RedisStore,
         version: u64,
@@ -56,8 +55,7 @@ impl Note {
     }
 
     /// Writes the note of this restore, so that no other restore begins. Returns `None` if another restore is running.
-    /// If a killed restore has left its note, the new note keeps its permission to remove timers. Otherwise the new
-    /// note has none.
+    /// The note permits the removal of timers only if it replaces such a note of a killed restore.
     fn take(store: &RedisStore) -> Result<Option<Self>, StoreError> {
         let found = block_on(store.document(RESTORING))?;
         let text = found.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()).unwrap_or_default();
@@ -179,8 +177,7 @@ impl Hold {
         self.confirm(store)
     }
 
-    /// Waits for the present end of the note. After that, no request that this restore has already sent can have an
-    /// effect.
+    /// Waits for the present end of the note, after which no request that was already sent can have an effect.
     fn settle(&self, store: &RedisStore) {
         let until = UtcMillis::from_millis(self.until.load(Ordering::Relaxed));
         while store.now() < until {

@@ -116,8 +116,7 @@ pub(crate) struct Namespaces {
     /// Locked while this process changes the stored namespaces, so that its changes do not overlap. The value is true
     /// if the last write of the file has failed, so that the file may differ from the copy.
     writing: Mutex<bool>,
-    /// Locked while [`renew`](Self::renew) reads the stored namespaces, so that calls that wait for the lock share a
-    /// read.
+    /// Locked while [`renew`](Self::renew) reads the stored namespaces, so that waiting calls share the next read.
     reading: tokio::sync::Mutex<()>,
     known: RwLock<Known>,
     listener: OnceLock<Listener>,
@@ -249,8 +248,7 @@ impl Namespaces {
         self.is_shared() && (known.version == 0 || known.copies == Copies::Awaited)
     }
 
-    /// Returns a text for people if the store has lost the document of the namespaces. This node still has a copy of
-    /// it.
+    /// Returns a text for people if the store has lost the document of which this node has a copy.
     pub(crate) fn loss(&self) -> Option<&'static str> {
         self.is_lost.load(Ordering::Relaxed).then_some(LOSS)
     }

@@ -26,7 +26,7 @@ use tourbillon_api::{Problem, ProblemKind};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The greatest number of bodies that wait for memory.
 const MOST_WAITING: usize = 128;
-/// The value of `retry_after_ms` in the answer to a request for whose body there is no memory, in milliseconds.
+/// The time, in milliseconds, after which a client should repeat a request that found no memory.
 const AGAIN_MS: u64 = 1_000;
 
 /// Limits the memory for request bodies, in total and for each client. `C` identifies a client.

@@ -9,7 +9,7 @@ use http::request::Parts;
 use std::sync::Arc;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The value of `retry_after_ms` in the answer to a request that is refused because too many connections wait.
+/// The time, in milliseconds, after which a client should repeat a request that would make too many connections wait.
 const AGAIN_MS: u64 = 1_000;
 
 /// The methods by which the handler of a request reports facts about the request to the request's connection.

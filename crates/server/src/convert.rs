@@ -21,7 +21,7 @@ use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 /// A new timer for the store: the name of the handler that delivers it, and its specification.
 pub(crate) type Creation = (&'static str, Spec<Vec<u8>>);
 
-/// The callback or the queue entry of a timer, in the form in which the store has it.
+/// The callback or the queue entry of a timer, in its stored form.
 pub(crate) struct Work {
     pub(crate) kind: &'static str,
     pub(crate) payload: Vec<u8>,

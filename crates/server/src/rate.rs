@@ -10,7 +10,7 @@ use std::time::Instant;
 /// The time around a slot's moment at which an event can take the slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// The longest time after a slot's moment at which an event can still take the slot. So late events still use the
+    /// The longest time after a slot's moment at which an event can still take the slot. A lag lets late events use the
     /// whole rate.
     pub(crate) lag: Duration,
     /// The longest time before a slot's moment at which an event can take the slot, and then wait for this moment.

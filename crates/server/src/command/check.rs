@@ -111,7 +111,7 @@ fn check_sqlite(config: &Config, path: &Path, faults: Vec<String>) -> Result<Che
 }
 
 /// Checks the Redis servers, and then the documents and the timers that the service stores on them. Leaves the timers
-/// unchecked if the servers cannot be used. Creates no deployment, which could hide a loss.
+/// unchecked if the servers cannot be used. Creates no deployment, because a new deployment could hide a loss.
 fn check_redis(redis: &RedisSettings, mut faults: Vec<String>) -> Result<Checked, Failure> {
     let place = format!("the deployment {}", redis.deployment);
     let report = match service::checked(redis) {

@@ -192,7 +192,8 @@ async fn show(ends: bool) -> Result<(), Failure> {
     shown
 }
 
-/// Shows the three timers. Without `ends`, then prints the callbacks that arrive, and does not return.
+/// Creates the three timers, and prints their callbacks. Without `ends`, then prints further callbacks, and never
+/// returns.
 async fn demonstrate(address: SocketAddr, ends: bool) -> Result<(), Failure> {
     let (sender, mut received) = mpsc::unbounded_channel();
     let receiver = Receiver { received: sender, has_failed: Arc::default() };

@@ -96,8 +96,8 @@ fn mend_redis(config: &Config, redis: &RedisSettings, matches: &ArgMatches) -> O
     Ok(if mended.silent.is_empty() && namespaces.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Removes the damaged records of the store in the file `path`, which the store has set apart from the other records.
-/// `forget` opens the store and removes these records. It returns their number.
+/// Removes the damaged records that the store in the file `path` has quarantined, by a call of `forget`. `forget`
+/// returns their number.
 fn forget_damaged(
     config: &Config,
     path: &Path,

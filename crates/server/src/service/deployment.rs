@@ -169,8 +169,8 @@ mod tests {
         settings
     }
 
-    /// Tests a restore that has begun, and has stored timers, after the check for its note and before the first claim
-    /// of the node.
+    /// Tests a node that starts while a restore begins: the restore stores timers after the node has looked for the
+    /// note, and before the first claim of the node.
     #[tokio::test]
     async fn a_node_that_finds_the_note_of_a_restore_after_it_has_begun_does_not_start_and_leaves_nothing() {
         let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
@@ -204,7 +204,7 @@ mod tests {
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 
-    /// Opens a node whose namespaces are those of the documents, and returns whether it may start.
+    /// Fails if a node whose namespaces are those in `documents` may not start.
     fn may_start(
         documents: &Documents,
         store: &Arc<dyn ClusterStore>,
@@ -307,7 +307,7 @@ mod tests {
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 
-    /// A mend was killed while it waited for a copy.
+    /// Tests the state after `tourbillond mend` was killed while it waited for the copy of a node.
     #[tokio::test]
     async fn a_document_that_awaits_a_copy_is_mended_again_or_taken_by_a_start_without_timers() {
         let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());

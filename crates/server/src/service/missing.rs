@@ -57,9 +57,9 @@ pub(super) fn still_missing(
     Ok(missing.into_iter().filter(|name| again.contains(name)).collect())
 }
 
-/// Creates the namespaces `missing`, which have stored timers, without limits. For each namespace that another node has
-/// not just created, adds a notice to `notices`: the namespace "is not" `stored`. So `stored` is, for example, the text
-/// "in namespaces.json".
+/// Creates the namespaces `missing`, which have stored timers, without limits. Adds a notice about each namespace to
+/// `notices`, unless another node has just created the namespace. The notice says that the namespace "is not" `stored`,
+/// for example "in namespaces.json".
 pub(super) fn add_missing(
     namespaces: &Namespaces,
     missing: &[Box<str>],

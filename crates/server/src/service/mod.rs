@@ -96,7 +96,7 @@ struct Inner {
     reports: Reports,
     metrics: MetricsPage,
     sampler: Arc<Sampler>,
-    /// Reads the changes that other nodes make, in a task of its own. The task ends when the [`Renewal`] is dropped.
+    /// Reads the changes that other nodes make, in tasks that end when this value is dropped.
     renewal: Arc<Renewal>,
     backups: Arc<Backups>,
     stop: Stop,

@@ -40,8 +40,8 @@ pub(crate) struct StoredNamespaces {
     /// `removal`.
     #[serde(default)]
     pub(crate) removals: BTreeMap<Box<str>, u64>,
-    /// The *origins*: random numbers that show from which lost documents this document has all data. See the module
-    /// `namespaces`. A file has none.
+    /// The *origins*: random numbers of this document, and of the lost documents whose copies were added to it. See the
+    /// module `namespaces`. A file has none.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) origins: BTreeSet<u64>,
     #[serde(default)]

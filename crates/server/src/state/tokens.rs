@@ -92,7 +92,8 @@ impl Tokens {
     }
 
     /// Reads the token file again if it has changed, if the last read failed, or if `always` is true. Returns whether
-    /// the file was read. A failed read does not change the tokens. If the file is missing, no token is accepted.
+    /// the file was read. If the file is missing, no token is accepted. After any other error, the tokens stay as they
+    /// were.
     ///
     /// If `always` is true, returns each error. Otherwise returns an error only if it differs from the last error.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {

@@ -18,13 +18,13 @@ pub(crate) struct Earlier {
     changes: Vec<Change>,
     /// The number of creations among `changes`.
     creations: u64,
-    /// The number of `changes`, from the first on, whose effects the fields below contain (the evaluated changes).
+    /// The number of `changes`, from the first on, whose effects are in the fields below.
     followed: usize,
-    /// The number of timers that the evaluated changes add. Negative if they remove more timers than they add.
+    /// The number of timers that the first `followed` changes add. Negative if they remove more timers than they add.
     added: i64,
-    /// The keys that the evaluated changes give to timers or remove, each with whether a timer has it afterwards.
+    /// The keys that the first `followed` changes give or remove, each with whether a timer has it afterwards.
     keys: HashMap<Box<str>, bool>,
-    /// The ids of the stored timers that the evaluated changes cancel or replace.
+    /// The ids of the stored timers that the first `followed` changes cancel or replace.
     gone: HashSet<TimerId>,
 }
 

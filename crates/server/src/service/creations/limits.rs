@@ -22,7 +22,7 @@ const FRESH: Duration = Duration::from_millis(100);
 /// A count of stored timers is reused only if each limit exceeds the count by more than this number. During the time
 /// [`FRESH`], fewer timers than this number are created, so no limit is exceeded.
 const FAR: u64 = 20_000;
-/// The value of `retry_after_ms` in the answer to a refused creation, in milliseconds.
+/// The time, in milliseconds, after which a client should repeat a refused creation.
 const AGAIN_MS: u64 = 1_000;
 
 /// The number of stored timers in each namespace.

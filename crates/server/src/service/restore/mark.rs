@@ -94,7 +94,7 @@ impl Mark {
         self.may_drop
     }
 
-    /// Makes the error of a restore whose store, `store`, already has timers. `left_behind` is the mark of a killed
+    /// Makes the error of a restore into `store`, which already has timers. `left_behind` is the mark of a killed
     /// restore, if there is one.
     pub(super) fn not_empty(left_behind: Option<&Self>, store: &Path) -> RestoreError {
         match left_behind.filter(|mark| !mark.may_drop) {
@@ -103,8 +103,8 @@ impl Mark {
         }
     }
 
-    /// Returns the mark of this restore, with the name `store` of the store, which must have been found empty. Uses
-    /// `left_behind`, the mark of a killed restore, if there is one.
+    /// Returns a mark that names `store`, a store that was found empty. Reuses `left_behind`, the mark of a killed
+    /// restore, if there is one.
     pub(super) fn made(left_behind: Option<Self>, data: &Path, store: &Path) -> Result<Self, RestoreError> {
         match left_behind {
             Some(mark) if mark.may_drop => Ok(mark),
@@ -113,13 +113,13 @@ impl Mark {
         }
     }
 
-    /// Creates the mark of this restore, with the name `store` of the store, which must have been found empty.
+    /// Creates a mark that names `store`, a store that was found empty.
     fn make(data: &Path, store: &Path) -> Result<Self, RestoreError> {
         let path = data.join(MARK);
         Self { file: Self::open(&path, true)?, path, may_drop: false }.named(data, store)
     }
 
-    /// Writes the name `store` of the store, which must have been found empty, into the mark.
+    /// Writes `store`, the name of a store that was found empty, into the mark.
     fn named(mut self, data: &Path, store: &Path) -> Result<Self, RestoreError> {
         let text = [BEFORE_NAME, store.as_os_str().as_encoded_bytes(), AFTER_NAME].concat();
         let mut file = &self.file;

@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(stored(), 0);
     }
 
-    /// A machine that was suspended has a node of the deployment that was there before the restore.
+    /// Tests a node of the deployment before the restore, whose machine was suspended during the restore.
     #[test]
     fn a_node_that_comes_back_after_a_restore_puts_no_copy_over_the_backup() {
         let limited = |most| {

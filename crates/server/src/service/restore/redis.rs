@@ -26,7 +26,8 @@ const WRITTEN: Duration = Duration::from_secs(3);
 /// request may reach its server late, and the clocks of the servers differ a little. Even so, it has no effect after
 /// the end of the note, when another restore may run.
 const MARGIN: Duration = Duration::from_secs(15);
-/// The second word in the text of a note, after its end. It says that the restore has found the deployment empty.
+/// The second word in the text of a note, after the moment at which the note ends. It means that the deployment was
+/// found empty.
 const EMPTY: &str = "empty";
 
 /// The note of this restore (the document in Redis that marks a running restore), as this process last wrote it.
@@ -127,8 +128,8 @@ struct Hold {
     thread: JoinHandle<Result<Note, StoreError>>,
     /// The end of the note, in milliseconds since 1970.
     until: Arc<AtomicU64>,
-    /// Whether the restore has seen a live node. From then on, the restore removes no timers, and its note no longer
-    /// permits a removal. The node need not revoke this permission itself, which it may fail to do if it dies.
+    /// Whether the restore has seen a live node. From then on, the restore removes no timers, and its note permits no
+    /// removal, even if the node dies before it revokes the permission itself.
     is_beside_node: Arc<AtomicBool>,
 }
 

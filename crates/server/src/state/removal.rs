@@ -2,8 +2,8 @@
 //! the removal may still store timers in the namespace:
 //!
 //! 1. [`mark`] marks the namespace with the random number of the removal. The namespace stays stored with its limits
-//!    and secrets. Each node that has read the mark refuses all requests about the namespace with [`being_removed`]. The
-//!    client may repeat them after the removal.
+//!    and secrets. Each node that has read the mark refuses all requests about the namespace with [`being_removed`].
+//!    The client may repeat them after the removal.
 //! 2. The removal waits for the end of these creations, and counts the timers.
 //! 3. If there are none, [`remove_marked`] removes the namespace. Otherwise [`unmark`] removes the mark, and the
 //!    namespace is there again.

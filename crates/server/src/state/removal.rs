@@ -22,8 +22,9 @@
 //! | marked | the copy of any node has had the mark for the time [`STALE`] | there | is refused, if its removal is only slow |
 //!
 //! If the namespaces are in a file, the marks are only in memory. So removals end with the process, and a full disk
-//! cannot preserve a mark. In a shared document, the last line of the table also ends the removals of processes that
-//! have died. The namespace is then there again, with its limits and secrets.
+//! does not prevent the removal of a mark. In a shared document, the last line of the table also ends the removals of
+//! processes that have died, and of those that could not remove their marks. The namespace is then there again, with
+//! its limits and secrets.
 
 use super::namespace::{Namespace, StoredNamespaces};
 use super::namespaces::{Namespaces, being_removed};

@@ -28,7 +28,8 @@
 //! random numbers: a process that makes the document while the store has none draws an origin, and each later change
 //! keeps it. If a document lacks an origin of a node's copy, the store has lost the document of this copy. The node
 //! then *puts its copy back*: it adds the origins, namespaces, limits and secrets that the document lacks. Those that
-//! clients have set since the loss stay. The field [`Copies`] of the document says whether nodes add their copies:
+//! clients have created or set since the loss stay. The field [`Copies`] of the document says whether nodes add their
+//! copies:
 //!
 //! | event | origins | copies |
 //! |---|---|---|

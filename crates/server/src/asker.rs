@@ -17,7 +17,7 @@ pub(crate) struct Asker {
     id: RequestId,
     peer: Option<IpAddr>,
     is_page: bool,
-    /// The SHA-256 of the token that permitted the request. Unset before the request is permitted, or if the request
+    /// The SHA-256 of the token that authorized the request. Unset until the request is authorized, and if the request
     /// needs no token.
     token: OnceLock<[u8; 32]>,
 }
@@ -41,7 +41,7 @@ impl Asker {
     /// `X-Forwarded-For`, which the proxy has added. The client may have forged the earlier addresses.
     pub(crate) fn of<B>(request: &Request<B>, behind_proxy: bool) -> Self {
         let (peer, id) = match request.extensions().get::<Client>() {
-            // A socket for both families names an IPv4 client by a mapped IPv6 address.
+            // A dual-stack socket reports an IPv4 client by an IPv4-mapped IPv6 address.
             Some(client) => (Some(client.peer.to_canonical()), client.id.clone()),
             None => (None, RequestId::of(request.headers())),
         };
@@ -70,9 +70,9 @@ impl Asker {
         self.is_page
     }
 
-    /// Records the hash of the token that permitted the request.
+    /// Stores the SHA-256 of the token that authorized the request.
     pub(crate) fn signed(&self, token: &[u8; 32]) {
-        // A request is permitted only once, so no token is recorded yet.
+        // A request is authorized only once, so no token is stored yet.
         let _is_first = self.token.set(*token);
     }
 

@@ -45,7 +45,7 @@ fn names_address(url: &str) -> bool {
     matches!(url.as_ref().and_then(Url::host), Some(Host::Ipv4(_) | Host::Ipv6(_)))
 }
 
-/// Explains that a namespace's list of allowed hosts lacks the host of a callback.
+/// Returns the error text for a callback to `host`, which is missing in its namespace's list `allowed_hosts`.
 pub(crate) fn host_words(host: &str) -> String {
     format!("the namespace does not allow the host {host}: add it to the namespace's `allowed_hosts`")
 }

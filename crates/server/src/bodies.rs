@@ -1,11 +1,11 @@
 //! Limits the memory for the bodies of requests. Each client may use only a part of this memory.
 //!
-//! A body counts until its request is answered. If the request announces a length, the length counts before the first
-//! byte is read. Otherwise each frame counts as it arrives. Announced bodies must not count frame by frame: many of
-//! them could begin and fill the memory together, so that none could finish.
+//! The bytes of a body stay reserved until its request is answered. If the request announces a length, all of these
+//! bytes are reserved before the first byte is read. Otherwise each frame reserves its own bytes when it arrives.
+//! Announced bodies must not reserve by frames: many of them could fill the memory together, so that none could finish.
 //!
-//! If there is no room for a body, the body waits for at most [`PATIENCE`], and nothing is read from its client. At
-//! most [`MOST_WAITING`] bodies wait at a time, and each client may have only a part of them.
+//! If there is no memory for a body, the service reads nothing from its client and waits for at most [`PATIENCE`]. At
+//! most [`MOST_WAITING`] bodies wait at the same time, and each client may have only a part of them.
 
 use crate::share::Shares;
 use axum::RequestExt as _;
@@ -39,7 +39,7 @@ pub(crate) struct Bodies<C> {
 #[derive(Debug)]
 struct State<C> {
     bytes: Shares<C>,
-    /// The bodies that wait for memory.
+    /// The number of bodies of each client that wait for memory.
     waiting: Shares<C>,
 }
 
@@ -53,7 +53,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a counter of the memory for one body of the client, beginning at zero bytes.
+    /// Makes a reservation of memory for one body of `client`, with zero bytes at first.
     pub(crate) fn hold(self: &Arc<Self>, client: C) -> Hold<C> {
         Hold { bodies: Arc::clone(self), client, bytes: AtomicUsize::new(0) }
     }
@@ -65,8 +65,8 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     fn give_back(&self, client: &C, bytes: usize) {
         let mut state = self.lock();
         state.bytes.give_back(client, bytes);
-        // A body that begins to wait after this look finds the freed memory at its own first attempt, so it needs no
-        // signal.
+        // A body that begins to wait after this check tries to reserve memory once more itself, and then finds the
+        // freed memory. So it needs no signal.
         let somebody_waits = state.waiting.all() > 0;
         drop(state);
         if somebody_waits {
@@ -75,7 +75,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 }
 
-/// A request's body that waits for memory. The body counts as waiting until this value is dropped.
+/// Counts a body as waiting for memory until this value is dropped.
 struct Waiting<'b, C: Clone + Eq + Hash> {
     bodies: &'b Bodies<C>,
     client: &'b C,
@@ -94,7 +94,7 @@ impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
     }
 }
 
-/// The memory that one body has taken from [`Bodies`]. Dropping this value frees the memory.
+/// The memory that is reserved in [`Bodies`] for one body. Dropping this value frees the memory.
 pub(crate) struct Hold<C: Clone + Eq + Hash> {
     bodies: Arc<Bodies<C>>,
     client: C,
@@ -105,7 +105,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
     /// Reads the whole body of a request. Fails if the body is too large, if there is no memory for it, or if the
     /// connection breaks.
     pub(crate) async fn read(&self, request: Request) -> Result<Bytes, BodyFault> {
-        // The length is read before the limit applies. The hint of a limited body never exceeds the limit.
+        // The announced length is read first, because the size hint of a limited body never exceeds the limit.
         let announced = request.body().size_hint().lower();
         let mut body = request.into_limited_body();
         if body.size_hint().upper().is_some_and(|most| most < announced) {
@@ -132,13 +132,13 @@ impl<C: Clone + Eq + Hash> Hold<C> {
         Ok(if all.is_empty() { first } else { all.into() })
     }
 
-    /// Takes memory for `bytes` further bytes of the body. Waits for other requests to free memory if necessary.
+    /// Reserves memory for `bytes` further bytes of the body. If necessary, waits until other requests free memory.
     async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
         if !self.bodies.take(&self.client, bytes) {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
             timeout(PATIENCE, self.room(bytes)).await.map_err(|_| BodyFault::NoRoom)?;
         }
-        // No await lies between the taking and this addition, so a dropped request gives all of its memory back.
+        // No await lies between the reservation and this addition, so a dropped request frees all of its memory.
         // Ordering: Relaxed. Only this request counts its bytes.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())

@@ -1,4 +1,4 @@
-//! Passes facts about a request between its connection and the HTTP interface.
+//! Lets the handler of a request report facts about the request to the connection on which the request arrived.
 
 use crate::request_id::RequestId;
 use axum::extract::FromRequestParts;
@@ -9,19 +9,20 @@ use http::request::Parts;
 use std::sync::Arc;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The time, in milliseconds, after which a client should repeat a request that may not wait now.
+/// The time, in milliseconds, after which a client should repeat a request that would make too many connections wait.
 const AGAIN_MS: u64 = 1_000;
 
-/// Tells a connection facts about a request that arrived on it. The request's handler calls these methods.
+/// The methods by which the handler of a request reports facts about the request to the request's connection.
 pub(crate) trait Notes: Send + Sync + 'static {
-    /// Notes that the request may wait without end for an event, as a long poll does.
+    /// Records that the request may wait for an event without a time limit, as a long poll does.
     fn waits(&self);
 
-    /// Counts the connection among those whose requests wait, until the request ends. Returns false if too many
-    /// connections wait, in total or for the token of the connection's requests.
+    /// Counts the connection as waiting until the request ends. Returns false if too many connections are waiting, in
+    /// total or for the request's token.
     fn begin_wait(&self) -> bool;
 
-    /// Notes that the request is authenticated: its token or its session is valid, or the service needs no tokens.
+    /// Records that the request is authenticated: its token or its session is valid, or the service needs no tokens.
+    /// `token` is the SHA-256 of the token, or `None` if the service needs no tokens.
     fn is_known(&self, token: Option<[u8; 32]>);
 }
 
@@ -52,22 +53,22 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Tells a request's connection that the request is authenticated: its token or its session is valid, or the service
-/// needs no tokens. `extensions` are the extensions of the request. `token` is the hash of the request's token, or
-/// `None` if the service needs no tokens.
+/// Reports to a request's connection that the request is authenticated: its token or its session is valid, or the
+/// service needs no tokens. `extensions` are those of the request. `token` is the SHA-256 of the token, or `None` if
+/// the service needs no tokens.
 pub(crate) fn note_known(extensions: &Extensions, token: Option<[u8; 32]>) {
     if let Some(client) = extensions.get::<Client>() {
         client.notes.is_known(token);
     }
 }
 
-/// An extractor with which a handler marks its request as one that may wait without end, such as a long poll. The
-/// connection ends a marked request when the client closes its half of the connection.
+/// An extractor by which a handler marks its request as a request that may wait without a time limit, such as a long
+/// poll. If the client closes its half of the connection, the connection ends a marked request.
 pub(crate) struct Waits(Option<Arc<dyn Notes>>);
 
 impl Waits {
-    /// Must be called before the handler waits. Fails if too many connections have requests that wait: a connection
-    /// that waits makes no room for another client's connection.
+    /// Counts the connection as waiting. Must be called before the handler waits. Fails if too many connections are
+    /// waiting: the server never closes them to make room for connections of other clients, so their number is limited.
     pub(crate) fn begin(&self) -> Result<(), Problem> {
         if self.0.as_ref().is_none_or(|notes| notes.begin_wait()) {
             return Ok(());

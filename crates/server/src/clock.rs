@@ -9,8 +9,8 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the present moment by the system's clock. A moment that nodes share, or that decides about a timer, comes
-/// from the clock of the store instead.
+/// Returns the present moment by the clock of this machine. Due moments of timers, and moments that several nodes
+/// compare, come from the store's clock instead.
 pub(crate) fn now() -> Moment {
     Moment::from_millis(millis(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
 }

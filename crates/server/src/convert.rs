@@ -26,7 +26,7 @@ pub(crate) struct Work {
     pub(crate) kind: &'static str,
     pub(crate) payload: Vec<u8>,
     pub(crate) policy: Policy,
-    /// The parsed callback of the timer. `None` for a pull timer.
+    /// The parsed callback. `None` for a timer that receivers fetch from a queue.
     pub(crate) callback: Option<Callback>,
 }
 
@@ -53,8 +53,7 @@ pub(crate) fn creation(
     Ok(((kind, spec), callback))
 }
 
-/// Fails if a label has a zero byte, which no store keeps. `pointer` is the JSON pointer to the object with the field
-/// `labels`.
+/// Fails if a label has a zero byte. `pointer` is the JSON pointer to the object with the field `labels`.
 pub(crate) fn admit_labels(labels: &[String], pointer: &str) -> Result<(), Problem> {
     match labels.iter().position(|label| label.contains('\0')) {
         Some(index) => Err(Problem::field(format!("{pointer}/labels/{index}"), "the label has a zero byte")),
@@ -94,7 +93,8 @@ pub(crate) fn work(
         (None, Some(pull)) => {
             let timeout_ms = time_for(LONGEST_CLAIM)?;
             let work = StoredPull { timeout_ms, ..stored_pull(pull, settings, at("pull"))? };
-            // A receiver may renew its claim. So the handler may run for the longest claim, whatever the timeout is.
+            // A receiver may renew its claim up to the longest claim, so the handler's timeout does not depend on
+            // `timeout_ms`.
             (PULL, work::write(&work, head), LONGEST_CLAIM, None)
         }
         _ => return Err(Problem::field(pointer, "a timer has one of `callback` and `pull`")),
@@ -205,9 +205,9 @@ const MOST_PAUSES: usize = 32;
 const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const LEAST_TIMEOUT_MS: u64 = 100;
-/// The time by which the runtime waits longer for a handler than a callback or a claim (a receiver's hold on a fetched
-/// timer) may last. So the handler can end by itself, even if it has waited for a permit before the callback or the
-/// claim began.
+/// The time by which the runtime's timeout for a handler exceeds the longest callback, or the longest claim (a
+/// receiver's lease on a fetched timer). So even a handler that has waited for a permit first can end before its
+/// timeout.
 const BEYOND: Duration = Duration::from_secs(15);
 
 /// Returns the longest time for one delivery attempt, in milliseconds. Fails if the request's timeout is too short, or
@@ -295,8 +295,8 @@ pub(crate) fn moment(moment: UtcMillis) -> Moment {
     moment.into()
 }
 
-/// Converts a stored timer into the form for answers. `with_payload` adds the headers and the body. Clients that may
-/// only read must not see the headers and the body.
+/// Converts a stored timer into the form for answers. `with_payload` adds the headers and the body, which clients with
+/// read access only must not see.
 pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     let mut shown = api::Timer {
         id: timer.id.to_string(),
@@ -329,13 +329,13 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     shown
 }
 
-/// Returns the word that answers show for the reason of a timer's death.
+/// Returns the word by which answers name the reason why a timer is dead (why its deliveries were given up).
 pub(crate) fn shown_reason(reason: DeathReason, last_error: Option<&str>) -> &'static str {
     match reason {
         DeathReason::Attempts => "attempts",
         DeathReason::Deliveries => "deliveries",
         DeathReason::Age => "age",
-        // The store records no finer reason. Only the error's first word shows that the destination was blocked.
+        // The store records no finer reason. Only the first word of the error shows that the destination was blocked.
         DeathReason::Refused if last_error.is_some_and(|error| error.starts_with(BLOCKED)) => BLOCKED,
         DeathReason::Refused => "refused",
         _ => "plan",
@@ -395,14 +395,14 @@ pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     }
 }
 
-/// Makes the problem for the client about data that were not stored, in a file or in the shared store. `failure` is the
-/// beginning of the problem's text.
+/// Converts the error of a failed write, to a file or to the shared store, into the problem for the client. The
+/// problem's text begins with `failure`.
 pub(crate) fn not_stored(failure: &str, error: &io::Error) -> Problem {
     let detail = format!("{failure}: {error}");
     let of_store = error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>());
     match of_store {
         Some(of_store) => Problem { detail, ..unavailable(of_store) },
-        // The change may be stored all the same, because a file is replaced before its folder is synced.
+        // The new file may be in place all the same, because a file is replaced before its folder is synced.
         None => Problem::new(ProblemKind::StoreUnavailable, detail)
             .with_unknown_outcome()
             .with_retry_after_ms(1_000),

@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 /// The greatest number of reads from the store for one page of a list that is not a walk.
 const MOST_PAGES: usize = 10;
-/// The greatest number of reads from the store for one page of a walk. A walk is a list by label or key over all
-/// namespaces. It needs more reads than another list ([`MOST_PAGES`]), because it reads each namespace separately.
+/// The greatest number of reads from the store for one page of a walk, a list by label or key over all namespaces. It
+/// exceeds [`MOST_PAGES`], because a walk reads each namespace separately.
 const MOST_OF_A_WALK: usize = 50;
 /// The greatest number of timers in the first read for a page. The payload sizes of these timers determine the number
 /// of timers in the next read.
@@ -77,7 +77,7 @@ impl Listing {
     }
 
     /// Returns the page of the list that begins at the cursor, or the first page. A page may have fewer than `limit`
-    /// timers although more follow, because timers were removed from it or because payloads are large.
+    /// timers although more follow, because some timers were filtered out or because payloads are large.
     pub(crate) async fn page(
         &self,
         service: &Service,
@@ -94,9 +94,8 @@ impl Listing {
         listed.map_err(|error| unavailable(&error))
     }
 
-    /// Removes from a page the timers that the list does not show. If the list is limited to a group of dead timers
-    /// ([`DeadGroup`]), the timers outside of this group are removed. The internal timers in which the store keeps
-    /// schedules are always removed.
+    /// Filters a page: if the list is limited to a group of dead timers ([`DeadGroup`]), removes all other timers.
+    /// Always removes the internal timers, in which the store keeps schedules.
     fn keep(&self, page: &mut Page) {
         page.timers.retain(|timer| {
             let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));
@@ -122,7 +121,7 @@ impl Listing {
             page.timers.extend(read.timers);
             page.next = read.next;
             most = room(&page.timers, limit);
-            // The page ends here if timers were removed from this read and the page has any timers.
+            // The page ends here if timers of this read were filtered out and the page has at least one timer.
             if page.next.is_none() || most == 0 || !(is_whole || page.timers.is_empty()) {
                 break;
             }

@@ -1,8 +1,8 @@
 //! Limits a rate by evenly spaced slots (the generic cell rate algorithm).
 //!
 //! Each slot permits one event, such as a delivery, and each event takes the next slot. A [`Window`] is the time around
-//! a slot's moment at which the slot can be taken. The number of events that begin within any span of time is bounded.
-//! The bound is the number that the rate permits in a span longer by the window's lag, plus one.
+//! a slot's moment at which an event can take the slot. Within any span of time, the number of events is at most the
+//! rate multiplied by the sum of the span and the window's lag, plus one.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -10,13 +10,14 @@ use std::time::Instant;
 /// The time around a slot's moment at which an event can take the slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// The longest time after the slot's moment. With a lag, the whole rate is used even if events come a little late.
+    /// The longest time after a slot's moment at which an event can still take the slot. A lag lets late events use the
+    /// whole rate.
     pub(crate) lag: Duration,
-    /// The longest time before the slot's moment. The event then waits until this moment.
+    /// The longest time before a slot's moment at which an event can take the slot, and then wait for this moment.
     pub(crate) lead: Duration,
 }
 
-/// The slots of a namespace, at a constant rate. A slot is the permission for one event at the slot's moment.
+/// The slots of a namespace, at a constant rate. A slot is the permission for one event at a certain moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     /// The time between the moments of two consecutive slots.
@@ -31,7 +32,7 @@ impl Rate {
         Self { step: step(per_second), next: first }
     }
 
-    /// Changes the rate. A higher rate also holds for the wait that the last event has left.
+    /// Changes the rate. A higher rate also moves the next slot to an earlier moment.
     pub(crate) fn set(&mut self, per_second: u32) {
         let step = step(per_second);
         let sooner = self.step.saturating_sub(step);
@@ -39,7 +40,7 @@ impl Rate {
         self.step = step;
     }
 
-    /// Returns whether a slot of a moment after `since` was taken.
+    /// Returns whether the next free slot is later than `since`.
     pub(crate) fn is_used_since(&self, since: Instant) -> bool {
         self.next > since
     }
@@ -49,8 +50,8 @@ impl Rate {
         self.next.max(now.checked_sub(window.lag).unwrap_or(now))
     }
 
-    /// Takes the next slot. Returns the time until the slot's moment, at which the event may begin. If no slot can be
-    /// taken now, fails with the time until one can be taken.
+    /// Takes the next slot. Returns the time until the slot's moment, at which the event may begin. If no event can
+    /// take a slot now, fails with the time after which an event can.
     pub(crate) fn take(&mut self, now: Instant, window: Window) -> Result<Duration, Duration> {
         let slot = self.next_at(now, window);
         let rest = slot.saturating_duration_since(now);
@@ -67,7 +68,7 @@ impl Rate {
     /// event can take a slot.
     pub(crate) fn free(&self, now: Instant, window: Window) -> Result<usize, Instant> {
         let slot = self.next_at(now, window);
-        // Without a span, the slot is later than `now` and the lead. So the subtraction cannot fail.
+        // If this subtraction gives `None`, the slot is later than `now + lead`. So `slot - lead` cannot underflow.
         let Some(span) = (now + window.lead).checked_duration_since(slot) else {
             return Err(slot - window.lead);
         };

@@ -18,8 +18,8 @@ pub(crate) struct RequestId {
 }
 
 impl RequestId {
-    /// Takes the id of a request from its header, or makes a random id if the client gave no valid id. A valid id has 1
-    /// to 128 letters, digits and characters of `-_.:/+=@`, in a single header.
+    /// Reads the id of a request from the header [`REQUEST_ID`]. Without a valid id there, makes a random id. A valid
+    /// id has 1 to 128 letters, digits and characters of `-_.:/+=@`, in a single header.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all(REQUEST_ID).iter();
         match (values.next().and_then(|value| value.to_str().ok()), values.next()) {

@@ -19,8 +19,8 @@ pub struct Settings {
     pub rules: Rules,
     /// The settings of the client that sends callbacks.
     pub caller: CallerSettings,
-    /// The greatest number of callbacks that run at the same time. Once that many run, a namespace without a callback
-    /// may still run one, and such namespaces may run an eighth of the number together. 1,024 by default.
+    /// The greatest number of callbacks that run at the same time. At this number, a namespace that runs no callback
+    /// may still start one, until an eighth more callbacks run in total. 1,024 by default.
     pub concurrency: usize,
     /// The greatest number of concurrent callbacks of one namespace to one host. 16 by default.
     pub host_concurrency: usize,
@@ -28,8 +28,8 @@ pub struct Settings {
     /// default.
     pub prompt_host_concurrency: usize,
     /// The greatest number of open claims. A claim is open from the moment at which a receiver fetches a timer until
-    /// the delivery ends. Beyond this number, namespaces without an open claim may have one each, and an eighth of the
-    /// number together. 10,000 by default.
+    /// the delivery ends. At this number, a namespace without an open claim may still open one, until an eighth more
+    /// claims are open in total. 10,000 by default.
     pub open_claims: usize,
     /// The least pause after a failed delivery, which a timer's policy cannot shorten. 1 s by default.
     pub least_pause: Duration,
@@ -53,13 +53,13 @@ pub struct Settings {
     /// The size of the store's page cache in memory, in bytes. 44 MiB by default.
     pub cache: usize,
     /// The number of bytes that the service leaves free on the disk of the folder `data`. With less free space, the
-    /// service stores nothing new, but deliveries, cancellations and moves continue.
+    /// service stores no new timers, but delivers, cancels and moves the stored timers.
     ///
     /// On a small disk, the service leaves fewer bytes free: an eighth of the disk, but at least 24 MiB, and never more
     /// than half of the disk. Zero for no limit. 64 MiB by default.
     pub keep_free: u64,
-    /// Whether the folder `data` may be on a file system without locks. There, two services could use the folder at the
-    /// same time, and each would lose timers of the other. False by default.
+    /// Whether the folder `data` may be on a file system without file locks. There, two services could use the folder
+    /// at the same time, and each would lose timers of the other. False by default.
     pub without_locks: bool,
     /// The number of the store's entries that are checked for damage in a second. Zero turns the checks off. 250 by
     /// default.
@@ -101,7 +101,7 @@ pub struct PostgresSettings {
     pub schema: String,
     /// Whether the service creates the schema and runs migrations at its start. True by default.
     pub migrates: bool,
-    /// The name of this node, for people.
+    /// The name of this node in lists of nodes.
     pub node: String,
     /// The time without a heartbeat of this node after which other nodes take over its shards, the parts of the timers
     /// that it delivers. 10 s by default.
@@ -130,13 +130,14 @@ pub struct RedisSettings {
     /// The number of shards, the parts into which the deployment divides its timers. `None`, the default, keeps the
     /// number of an existing deployment, and gives a new deployment 64 shards.
     pub shards: Option<u16>,
-    /// The name of this node, for people.
+    /// The name of this node in lists of nodes. Several nodes may have the same name.
     pub node: String,
     /// The duration of this node's lease on its shards, the parts of the timers that it delivers. If the node dies,
     /// other nodes take over its shards after this time: see `RedisBuilder::ttl`. 10 s by default.
     pub ttl: Duration,
-    /// The greatest time by which the data of the Redis servers may go back, for example in a failover. After a greater
-    /// loss, the store closes: see `RedisBuilder::may_lose`. 10 s by default.
+    /// The greatest loss of data that the open store accepts, as the length of the period whose changes the Redis
+    /// servers have lost, for example in a failover. After a greater loss, the store closes: see
+    /// `RedisBuilder::may_lose`. 10 s by default.
     pub may_lose: Duration,
 }
 

@@ -11,10 +11,10 @@
 //!   reserve, until clients give units back.
 //!
 //! The second rule is for clients that do not give their units back, such as namespaces whose receivers hang. By the
-//! first rule alone, each of them takes three quarters of what the earlier ones have left: four of them take all of 64
-//! units, and nothing is left for the fifth. With the reserve, as many further clients as it has units always get a
-//! unit each. A unit serves one delivery after another, so a client whose deliveries are short needs no second one. A
-//! fixed part for each client would need no reserve, but a client alone could then use only its part.
+//! first rule alone, each of them takes three quarters of the units that are left: four clients take all of 64 units,
+//! and the fifth gets none. With the reserve, each further client always gets a unit, up to the size of the reserve. A
+//! unit serves one delivery after another, so a client whose deliveries are short needs no second unit. A fixed part
+//! for each client would need no reserve, but a single client could then use only its part.
 //!
 //! | resource | a client | the first unit |
 //! |---|---|---|
@@ -34,8 +34,8 @@ use core::hash::Hash;
 use std::collections::HashMap;
 use tourbillon_durable::store;
 
-/// The number of units is divided by this number. The quotient is the number of further units in the reserve, which
-/// are only for clients that have no unit.
+/// The number of further units in the reserve, which are only for clients without units, is the number of all other
+/// units divided by this number.
 const RESERVE: usize = 8;
 
 /// Returns the number of all units of a resource: `most`, and the reserve for clients that have no unit.
@@ -90,7 +90,7 @@ impl<K: Eq + Hash> Shares<K> {
         store::free_for(has, self.most.saturating_sub(self.all)).max(first)
     }
 
-    /// Gives a client further units. Returns false, and gives none, if the client may not have that many.
+    /// Gives `units` further units to a client. If the client may not have that many, returns false and gives none.
     pub(crate) fn take<Q: Eq + Hash + ToOwned + ?Sized>(&mut self, client: &Q, units: usize) -> bool
     where
         K: Borrow<Q> + From<Q::Owned>,
@@ -106,7 +106,7 @@ impl<K: Eq + Hash> Shares<K> {
         true
     }
 
-    /// Takes units of a client back.
+    /// Returns `units` units of a client to the resource.
     pub(crate) fn give_back<Q: Eq + Hash + ?Sized>(&mut self, client: &Q, units: usize)
     where
         K: Borrow<Q>,

@@ -1,7 +1,7 @@
 //! Starts tasks that begin rarely: the background tasks of the service, and calls that may block.
 //!
-//! The compiler generates the runtime's code for tasks anew for each type of future. The functions of this module box
-//! all futures and calls, so that this code is generated only once.
+//! The compiler generates the runtime's code for tasks once for each type of future. The functions of this module box
+//! all futures and calls, so that there is only one type.
 
 use core::pin::Pin;
 use core::time::Duration;

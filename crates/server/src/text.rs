@@ -1,4 +1,4 @@
-//! Makes texts of clients, receivers and stores fit for a line.
+//! Escapes or replaces characters of foreign texts that would break a line or control a terminal.
 
 use core::fmt::Write as _;
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! Holds the certificate for TLS and its key. Both can be read again from their files while connections are open.
+//! Reads the certificate for TLS and its key from files. Both can be read again while connections are open.
 
 use core::fmt;
 use core::time::Duration;

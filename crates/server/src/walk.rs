@@ -1,13 +1,13 @@
-//! Keeps the position of a list of timers or schedules over all namespaces. Such a list, a *walk*, reads all pages of
-//! one namespace, and then the pages of the next namespace.
+//! The position of a list of timers or schedules over all namespaces. Such a list, a *walk*, reads all pages of one
+//! namespace, and then the pages of the next namespace.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Cursor;
 
-/// The position at which a list of timers or schedules over all namespaces continues. Such a list (a walk) reads one
-/// namespace after the other. The position consists of a namespace, and of the cursor of the page that is read next in
-/// this namespace. Without a cursor, the namespace's first page is next.
+/// The position at which a list of timers or schedules over all namespaces continues: a namespace, and the cursor of
+/// the next page in this namespace. Without a cursor, the namespace's first page is next. The list reads one namespace
+/// after the other.
 pub(crate) struct Place {
     pub(crate) namespace: Box<str>,
     pub(crate) cursor: Option<Cursor>,

@@ -50,17 +50,16 @@ pub(crate) struct Head<'a> {
     pub(crate) request: Option<&'a str>,
 }
 
-/// The version of the stored form of a timer's work (a callback, or an entry of a queue). The version is the first byte
-/// of this form. A [`Head`] and the work follow.
+/// The version of the stored form of a timer's callback or queue entry. This form begins with a byte that has the
+/// version. A [`Head`] and the callback or queue entry follow.
 const FORM: u8 = 1;
 
-/// The greatest number of bytes that the stored form of a timer's work (a callback, or an entry of a queue) needs in
-/// addition to its body and its texts, such as the URL. A callback also needs a few bytes for each header, which are
-/// not included here.
+/// The greatest number of bytes that the stored form of a callback or queue entry needs in addition to its body and its
+/// texts, such as the URL. A callback also needs a few bytes for each header, which are not included here.
 pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 
-/// Writes the stored form of a timer's work. `work` is a [`StoredCallback`] or a [`StoredPull`]. `head` has the facts
-/// about the request that created the timer.
+/// Writes the stored form of `work`, a [`StoredCallback`] or a [`StoredPull`]. `head` has the facts about the request
+/// that created the timer.
 pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     const INFALLIBLE: &str = "a vector takes every length, and the forms have no maps";
     let mut bytes = Vec::with_capacity(256);
@@ -69,8 +68,8 @@ pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     postcard::to_extend(work, bytes).expect(INFALLIBLE)
 }
 
-/// Splits the stored form of a timer's work into the facts about the request that created the timer, and the bytes of
-/// the work. Fails with the reason if the form is damaged or unknown.
+/// Splits the stored form of a callback or queue entry into the facts about the request that created the timer, and the
+/// remaining bytes. Fails with the reason if the form is damaged or unknown.
 fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     match bytes.split_first() {
         Some((&FORM, rest)) => postcard::take_from_bytes(rest)

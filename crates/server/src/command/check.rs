@@ -40,7 +40,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
 
 /// The result of a check of the store.
 struct Checked {
-    /// The name of the checked store.
+    /// The name of the checked store, such as the path of its file.
     place: String,
     /// The report on the Redis servers.
     report: Option<Report>,
@@ -50,12 +50,12 @@ struct Checked {
 }
 
 impl Checked {
-    /// Returns a result without timers.
+    /// Makes the result of a check that did not read the timers.
     fn without_timers(place: String, faults: Vec<String>) -> Self {
         Self { place, report: None, timers: None, faults }
     }
 
-    /// Checks an open store. The result has the given `faults`, followed by the faults of the store.
+    /// Checks an open store. Adds the faults of the store to `faults`.
     fn in_store(place: String, store: &dyn TimerStore, mut faults: Vec<String>) -> Result<Self, StoreError> {
         let found = pollster::block_on(store.check())?;
         let counts = pollster::block_on(store.counts())?;
@@ -75,7 +75,6 @@ fn require_whole(config: &Config, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks the store in the data folder.
 fn check_file(config: &Config, mut faults: Vec<String>) -> Result<Checked, Failure> {
     let path = config.data.join("timers.redb");
     require_whole(config, &path)?;
@@ -83,8 +82,7 @@ fn check_file(config: &Config, mut faults: Vec<String>) -> Result<Checked, Failu
     let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
     let pages = RedbStore::builder().verify(&path).map_err(failure)?;
     if !pages.is_empty() {
-        // The store is not opened. Opening the store would write to the file, and would give damaged pages valid
-        // checksums.
+        // The store is not opened, because that would write to the file, and would give damaged pages valid checksums.
         faults.extend(pages.iter().map(ToString::to_string));
         return Ok(Checked::without_timers(place, faults));
     }
@@ -95,7 +93,7 @@ fn check_file(config: &Config, mut faults: Vec<String>) -> Result<Checked, Failu
     Ok(checked)
 }
 
-/// Checks an SQLite database. Makes no tables in a database that has none.
+/// Checks an SQLite database. Fails without a change if the database has no tables of timers.
 fn check_sqlite(config: &Config, path: &Path, faults: Vec<String>) -> Result<Checked, Failure> {
     require_whole(config, path)?;
     let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
@@ -113,7 +111,7 @@ fn check_sqlite(config: &Config, path: &Path, faults: Vec<String>) -> Result<Che
 }
 
 /// Checks the Redis servers, and then the documents and the timers that the service stores on them. Leaves the timers
-/// unchecked if the servers cannot be used. Makes no deployment: that would hide that the servers have lost it.
+/// unchecked if the servers cannot be used. Creates no deployment, because a new deployment could hide a loss.
 fn check_redis(redis: &RedisSettings, mut faults: Vec<String>) -> Result<Checked, Failure> {
     let place = format!("the deployment {}", redis.deployment);
     let report = match service::checked(redis) {
@@ -149,8 +147,8 @@ fn check_postgres(postgres: &PostgresSettings, mut faults: Vec<String>) -> Resul
         );
     }
     let store: Arc<dyn ClusterStore> = Arc::new(store);
-    // A first start gives the schema to the service before it makes the document of the namespaces. Clients may create
-    // timers in SQL in between.
+    // The document of the namespaces may be missing, because a first start opens the schema to clients before it
+    // creates this document. Clients may create timers in SQL between the two.
     faults.extend(Service::unreadable_documents(&store, false));
     Checked::in_store(place, &*store, faults).map_err(failure)
 }

@@ -34,7 +34,7 @@ impl Condition {
         self.breakers.note(&service.reports().breakers(), Instant::now());
     }
 
-    /// Logs that the loop that delivers timers has died or revived since the last check.
+    /// Logs that the loop that delivers timers has died, or is alive again, since the last check.
     pub(super) fn note_loop(&mut self, alive: &Result<(), Box<str>>) {
         match alive {
             Err(reason) if !self.is_dead => error!(target: "loop", "the loop is dead: {reason}"),
@@ -112,16 +112,16 @@ impl Condition {
 /// Identifies a circuit breaker: its namespace, its host, and its path if the breaker covers only a path.
 type BreakerKey = (Box<str>, Box<str>, Option<Box<str>>);
 
-/// The pause between two lines of a namespace about breakers that have opened, and between two about breakers that have
-/// closed. The log admits only a few lines of a kind in this time ([`crate::log`]). Otherwise the breakers of a single
-/// namespace could take these lines, and the log would name no other namespace.
+/// The least time between two log lines of a namespace about opened breakers, and between two about closed breakers.
+/// The log drops all but a few lines of a kind in this time ([`crate::log`]). Without this pause, a single namespace
+/// could use up these few lines, and the log would name no other namespace.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The circuit breakers that are open by the lines of the log. The host or the path of such a breaker gets no callbacks
-/// of the namespace.
+/// The circuit breakers that the log has reported as open. While a breaker is open, its host or path gets no callbacks
+/// of its namespace.
 ///
-/// A namespace has a line for its first breaker that opens. The breakers that open in the [`PAUSE`] after this line
-/// have a line together at its end, if they are still open then. Closed breakers have lines in the same way.
+/// A namespace gets a log line for its first breaker that opens. All breakers that open in the [`PAUSE`] after this
+/// line, and are still open at the end of the pause, share the next line. The same holds for breakers that close.
 #[derive(Debug, Default)]
 struct Breakers {
     open: BTreeSet<BreakerKey>,
@@ -162,17 +162,17 @@ impl Breakers {
     }
 }
 
-/// Returns the number of further breakers of a line, or `None` if there are none.
+/// Returns the length of `further`, the breakers that a log line counts and does not name. `None` if it is empty.
 fn number_of(further: &[BreakerKey]) -> Option<usize> {
     (!further.is_empty()).then_some(further.len())
 }
 
-/// The namespaces that had a line within the last [`PAUSE`], with the moments of these lines.
+/// The namespaces that had a log line within the last [`PAUSE`], with the moments of these lines.
 #[derive(Debug, Default)]
 struct Lines(BTreeMap<Box<str>, Instant>);
 
 impl Lines {
-    /// Groups breakers by their namespaces. Leaves out the namespaces that had a line within the last [`PAUSE`]. In
+    /// Groups breakers by their namespaces. Leaves out the namespaces that had a log line within the last [`PAUSE`]. In
     /// each group, the breakers that cover a whole host come first.
     fn admit(&mut self, breakers: Vec<&BreakerKey>, now: Instant) -> Vec<Vec<BreakerKey>> {
         self.0.retain(|_, at| now.saturating_duration_since(*at) < PAUSE);

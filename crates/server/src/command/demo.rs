@@ -55,7 +55,7 @@ struct Receiver {
     has_failed: Arc<Mutex<bool>>,
 }
 
-/// A callback that the demonstration's receiver has got, with the status of the receiver's answer.
+/// A callback that the demonstration's receiver has received, with the status of the receiver's answer.
 struct Received {
     path: String,
     id: String,
@@ -85,7 +85,7 @@ async fn receive(receiver: Receiver, request: Request<Incoming>) -> StatusCode {
 }
 
 /// Answers the callbacks that arrive at `listener`, over plain HTTP/1.1. Does not use [`Server`], because the compiler
-/// would then generate the code of this type a second time, for a second type of service.
+/// would then generate the code of `Server` a second time, for a second type of service.
 async fn receive_all(listener: TcpListener, receiver: Receiver) {
     while let Ok((stream, _)) = listener.accept().await {
         let receiver = receiver.clone();
@@ -120,7 +120,7 @@ async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Res
     if status.is_success() { Ok(answer) } else { Err(format!("{method} {path}: {status}: {answer}").into()) }
 }
 
-/// The start of the demonstration. Prints lines that begin with the time since this moment.
+/// The moment at which the demonstration began. Its methods print lines that begin with the time since this moment.
 struct Clock(Instant);
 
 impl Clock {
@@ -150,9 +150,8 @@ async fn listen() -> Result<Listeners, Failure> {
     }
 }
 
-/// Runs the service and the demonstration. Without `ends`, runs them until Ctrl-C. With `ends`, Ctrl-C is a failure.
-/// The service is closed before its
-/// folder is removed, however the demonstration ends.
+/// Runs the service and the demonstration. With `ends`, returns after the demonstration, and fails at Ctrl-C. Without
+/// `ends`, runs both until Ctrl-C. The service is always closed before its folder is removed.
 async fn show(ends: bool) -> Result<(), Failure> {
     // A single future waits for the signal all the time. With a new future for each wait, a signal could be lost in
     // between. After the first poll, a signal no longer ends the process. Otherwise a signal during the steps below
@@ -193,7 +192,8 @@ async fn show(ends: bool) -> Result<(), Failure> {
     shown
 }
 
-/// Shows the three timers. Without `ends`, then prints the callbacks that arrive, and does not return.
+/// Creates the three timers, and prints their callbacks. Without `ends`, then prints further callbacks, and never
+/// returns.
 async fn demonstrate(address: SocketAddr, ends: bool) -> Result<(), Failure> {
     let (sender, mut received) = mpsc::unbounded_channel();
     let receiver = Receiver { received: sender, has_failed: Arc::default() };

@@ -49,12 +49,13 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     }
 }
 
-/// Restores the shards of a deployment on Redis that their servers have lost.
+/// Makes the shards whose data the Redis servers have lost accept timers again, and restores the document of the
+/// namespaces if a running node has a copy.
 fn mend_redis(config: &Config, redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the deployment {}", redis.deployment);
     let mended = service::mend(redis, matches.get_flag("anew"))
         .map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
-    // A server that does not answer may have the namespaces, and the command has to be repeated anyway.
+    // An error here does not end the function: the namespaces may be on a server that does not answer.
     let namespaces = service::mend_namespaces(redis, matches.get_flag("anew"));
     let marked = mended.marked.len();
     let detail = format!("{place}: {marked} shards were brought back");
@@ -95,8 +96,8 @@ fn mend_redis(config: &Config, redis: &RedisSettings, matches: &ArgMatches) -> O
     Ok(if mended.silent.is_empty() && namespaces.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Removes the damaged records that the store in the file `path` keeps apart from the other records. `forget` removes
-/// them, and returns their number.
+/// Removes the damaged records that the store in the file `path` has quarantined, by a call of `forget`. `forget`
+/// returns their number.
 fn forget_damaged(
     config: &Config,
     path: &Path,

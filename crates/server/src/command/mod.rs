@@ -89,7 +89,7 @@ fn run(matches: &ArgMatches) -> Outcome {
         print(format_args!("{}\n", crate::http::openapi().to_pretty_json()?))?;
         return Ok(ExitCode::SUCCESS);
     }
-    // Only the matches of the command have the flags behind the command. clap copies the flags in front of it there.
+    // The matches of the command have the flags behind the command, and clap copies the flags in front of it there.
     let matches_of_command = matches.subcommand().map_or(matches, |(_, matches)| matches);
     let loaded = match load(matches_of_command) {
         Ok(loaded) => loaded,

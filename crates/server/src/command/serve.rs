@@ -64,7 +64,8 @@ pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
         "{exposed} can be reached from other machines, which needs {}; with a proxy that has TLS, behind_proxy",
         needs.join(" and ")
     );
-    // A token can be made while the service manager tries again. TLS needs another setting.
+    // Without tokens alone, a later attempt of the service manager may succeed, because a token may be made by then.
+    // TLS needs another setting, so a lack of TLS is an error of the configuration.
     if config.tls_certificate.is_none() {
         Err(ConfigError::Together(message).into())
     } else {
@@ -92,8 +93,8 @@ pub(super) fn run(loaded: &Loaded) -> Outcome {
         warn!(target: "start", "{warning}");
     }
     let ended = run_until_stopped(config);
-    // `finish` also forgets how many lines each kind has had. So the failure gets its line even if the start has logged
-    // many warnings of the same kind.
+    // `finish` also resets the counts by which the log limits lines of a kind. So the failure gets its line even if the
+    // start has logged many warnings of the same kind.
     log::finish();
     ended.or_else(|failure| {
         error!(target: "start", "{failure}");
@@ -106,12 +107,12 @@ fn run_until_stopped(config: &Config) -> Outcome {
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config));
-    // Tasks may still run here. Their timers were given back.
+    // Tasks of deliveries may still run here. Their timers were already returned to the store.
     runtime.shutdown_background();
     ended
 }
 
-/// Sends new states of the service to the service manager, such as systemd. Does nothing if there is no manager.
+/// Reports new states of the service to the service manager, such as systemd. Does nothing if there is no manager.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         warn!(target: "start", "the service manager cannot be reached: {error}");
@@ -185,7 +186,7 @@ async fn serve(config: &Config) -> Outcome {
     settings.caller.guard.own.extend(&addresses);
     settings.tls.clone_from(&tls);
     settings.behind_proxy = config.behind_proxy;
-    // Behind a proxy, the proxy has TLS towards the browsers, so the cookies can be limited to TLS.
+    // A proxy serves browsers over TLS, so the cookies can be limited to TLS behind a proxy, too.
     settings.over_tls = tls.is_some() || config.behind_proxy;
     if settings.telemetry.endpoint.is_some() {
         // The variables are read only if there is a collector, so that a wrong value stops no service that does not use
@@ -230,7 +231,7 @@ async fn serve(config: &Config) -> Outcome {
     }
 }
 
-/// Waits for a further signal while the service stops. Such a signal ends the process. Ignores SIGHUP.
+/// Waits for another signal while the service stops, and returns it: the caller then ends the process. Ignores SIGHUP.
 async fn second(signals: &mut Signals) -> Signal {
     loop {
         let signal = signals.next().await;

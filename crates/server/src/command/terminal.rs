@@ -18,8 +18,8 @@ pub(super) type Failure = Box<dyn core::error::Error>;
 pub(super) type Outcome = Result<ExitCode, Failure>;
 
 /// Returns the exit code for a failure: 2 for a wrong setting, 1 for any other failure. With 2, systemd does not start
-/// the program again. So the contents of a file that a setting names never lead to 2: a renewal of a certificate
-/// replaces two files, and a start between the two must be tried again.
+/// the program again. Faults in a file that a setting names lead to 1: while a certificate is renewed, its two files do
+/// not match for a moment, and a later start succeeds.
 pub(super) fn code_of(failure: &Failure) -> ExitCode {
     let is_of_setting = failure.downcast_ref().is_some_and(ConfigError::is_of_setting);
     if is_of_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
@@ -31,9 +31,8 @@ pub(super) fn say(line: impl fmt::Display) {
     let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {}", escaped_lines(&line.to_string()));
 }
 
-/// Records the change that a command has made, in the service's audit trail. The audit trail is in the data folder. If
-/// this folder is missing, only prints a message: a command that changes a token file elsewhere must not make the
-/// folder.
+/// Records a change by a command in the service's audit trail, which is in the data folder. If this folder is missing,
+/// only prints a message: a command that changes a token file elsewhere must not create the folder.
 pub(super) fn note(config: &Config, deed: Deed, end: End) {
     if !config.data.exists() {
         let data = config.data.display();
@@ -65,8 +64,8 @@ pub(super) fn print(text: impl fmt::Display) -> Result<(), Failure> {
     }
 }
 
-/// Prints a line that the user cannot get again, such as a token. Fails even if the output's reader has ended early,
-/// because nobody has the line then.
+/// Prints a line that cannot be printed again, such as a new token. Fails even if the reader of the output has ended
+/// early, because the user does not get the line then.
 pub(super) fn hand_over(line: &str) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     writeln!(output, "{line}")

@@ -67,20 +67,19 @@ pub(super) fn command(json: &Arg) -> Command {
         ))
 }
 
-/// Parses the name of a namespace. The namespace may be made later.
+/// Parses the name of a namespace, which need not exist yet.
 fn namespace(text: &str) -> Result<String, String> {
     let fault = || "a name has 1 to 64 letters, digits, `-`, `_` or `.`".to_owned();
     is_name(text).then(|| text.to_owned()).ok_or_else(fault)
 }
 
-/// Parses the name of a token.
 fn name(text: &str) -> Result<String, String> {
     let fault = || format!("a token's name has at most {LONGEST_TOKEN_NAME} bytes");
     (text.len() <= LONGEST_TOKEN_NAME).then(|| text.to_owned()).ok_or_else(fault)
 }
 
-/// A temporary file for a new token, and the path that the file gets. `keep` writes the token and moves the file to the
-/// path. If the value is dropped without `keep`, the file is removed.
+/// A temporary file for a new token, and the path to which the file is moved. `keep` writes the token and moves the
+/// file. If the value is dropped without `keep`, the file is removed.
 struct Out(tempfile::NamedTempFile, PathBuf);
 
 impl Out {
@@ -103,7 +102,7 @@ impl Out {
         // Another program may have made a file at `path` since `create`. That file stays as it is.
         file.persist_noclobber(&path).map_err(|error| failure(error.error))?;
         // Without this step, a power failure could remove the name of the file, and with it the only copy of the token.
-        // Some folders cannot be synced, such as a folder that its owner may not read. The user has the token then.
+        // Some folders cannot be synced, such as a folder that its owner may not read. The file has the token even so.
         if let Err(error) = sync_folder(&path) {
             say(format_args!(
                 "{}: a power failure may remove the file, its folder is not synced: {error}",

@@ -110,13 +110,12 @@ fn check(visitor: &Visitor) -> Result<(), Fault> {
     Fault::unless(visitor.rules(), detail)
 }
 
-/// Shows the page of namespaces and tokens.
 pub(super) async fn show_access(State(service): State<Service>, visitor: Visitor) -> Result<Response, Fault> {
     page(&service, &visitor, None).await
 }
 
-/// Makes, pauses, resumes or removes a namespace, or makes a signing secret. `verb` is the last part of the address,
-/// and names the change.
+/// Creates, pauses, resumes or removes a namespace, or makes a signing secret. `verb`, the last segment of the path,
+/// names the change.
 pub(super) async fn change_namespace(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -151,7 +150,7 @@ async fn change_file<T: Send + 'static>(
     let service = service.clone();
     let changed = task::blocking(move || {
         let answer = change(&service)?;
-        // Otherwise a revoked token would stay valid until the program checks the file again.
+        // Without this call, a revoked token would stay valid until the service checks the file again.
         service.reload_tokens(true)?;
         Ok::<T, io::Error>(answer)
     });
@@ -213,7 +212,7 @@ pub(super) async fn change_token(
                 Ok((_, stored)) => entry.add(|deed| deed.target(stored.id()).detail(stored.words())),
                 Err(_) => entry,
             };
-            // The entry ends before an error returns. If it were dropped, the trail would call the outcome unknown.
+            // The audit entry ends before an error returns, because a dropped entry records an unknown outcome.
             entry.end(&added).await;
             let (text, _) = added?;
             let title = format!("The new token {name}. It is not shown again.");
@@ -228,7 +227,7 @@ pub(super) async fn change_token(
                 Ok(stored) => entry.add(|deed| deed.detail(stored.words())),
                 Err(_) => entry,
             };
-            // As for a new token, the entry ends before an error returns.
+            // As for a new token, the audit entry ends before an error returns.
             entry.end(&revoked).await;
             revoked?;
             Ok(Redirect::to("/ui/access").into_response())

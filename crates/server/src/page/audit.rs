@@ -95,7 +95,7 @@ fn outcome(outcome: AuditOutcome) -> (&'static str, &'static str) {
     }
 }
 
-/// Describes the interface through which an author made a change, and the author's address.
+/// Describes through which interface an author made a change, such as the HTTP interface, and from which address.
 fn from(by: &AuditAuthor) -> String {
     let via = match by.via {
         AuditVia::Page => "the page",

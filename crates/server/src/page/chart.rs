@@ -41,8 +41,7 @@ struct Label {
     class: &'static str,
 }
 
-/// A horizontal line across a drawing, which marks a value on the vertical axis. `text` is the value, or empty. A bar
-/// with this value reaches up to the line.
+/// A horizontal line across a drawing, at the height of a bar with a certain value. `text` is this value, or empty.
 struct Line {
     y: u64,
     text: String,
@@ -59,9 +58,9 @@ pub(super) struct Chart {
     labels: Vec<Label>,
 }
 
-/// The height of the space above a chart's bars, in pixels. The numbers of the bars stand there.
+/// The height of the space above a chart's bars, in pixels. The number of each bar is printed there.
 const ABOVE: u64 = 16;
-/// The height of the space below a chart's bars, in pixels. The labels of the axis stand there.
+/// The height of the space below a chart's bars, in pixels. The labels of the axis are printed there.
 const BELOW: u64 = 18;
 /// The distance from the bottom of a chart's bars down to the baseline of the labels, in pixels.
 const BASE: u64 = 14;
@@ -88,8 +87,8 @@ fn scaled_by_log(value: u64, most: u64, height: u64) -> u64 {
         let rest = (u128::from(value) << 4) >> whole;
         whole * 16 + u64::try_from(rest).unwrap_or(16) - 16
     };
-    // Both logarithms get a doubling more, because the logarithm of 1 is 0. Otherwise a bar for the value 1 would get
-    // only the least height.
+    // A doubling is added to both logarithms, because the logarithm of 1 is 0: a bar for the value 1 would get only the
+    // least height.
     let (value, most) = (log(value) + 16, log(most.max(1)) + 16);
     (value * height / most).clamp(2, height)
 }
@@ -241,7 +240,7 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
         let top = at * ROW;
         let is_own = |shard: &&Shard| match owner {
             Some(owner) => shard.owner.as_deref() == Some(owner),
-            // This row has no owner, and a shard without a node has none either. So only rows of nodes are compared.
+            // The last row has no owner. It has the shards that belong to none of the nodes in the other rows.
             None => !owners.iter().any(|(other, _)| other.is_some() && *other == shard.owner.as_deref()),
         };
         let own = nodes.shards.iter().filter(is_own);

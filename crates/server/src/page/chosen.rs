@@ -89,8 +89,8 @@ async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bo
     Ok(cancelled.result == CancelResult::Cancelled)
 }
 
-/// Returns the address `from` of a list, with the word `done` for the visitor's change. If `from` is not the address of
-/// a list, returns the address of the list of dead timers.
+/// Returns the address to which a visitor returns after the change that the word `done` names, with this word as a
+/// parameter. The address is `from` if this is a list of dead timers, otherwise that of the whole list.
 fn back(from: &str, done: &str) -> String {
     // The address comes from the form and becomes the header `Location`, so it may have only characters that are valid
     // in a header.

@@ -225,8 +225,7 @@ impl Conditions {
         self.from.is_some() || self.until.is_some()
     }
 
-    /// Returns the address of the first page of the list with the same conditions in the reverse order. `path` is the
-    /// path of the list.
+    /// Returns the address of the first page of the same list in reverse order. `path` is the path of the list.
     pub(super) fn turned(&self, path: &str) -> String {
         // The list in the other order refuses the cursor of this list, so the address has none.
         Self { descending: !self.descending, ..self.clone() }.address(path, None)

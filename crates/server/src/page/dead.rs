@@ -36,7 +36,6 @@ struct DeadPage<'a> {
     done: Option<&'static str>,
 }
 
-/// Shows the dead timers of a namespace, or of all namespaces.
 pub(super) async fn show_dead(
     State(service): State<Service>,
     visitor: Visitor,

@@ -1,4 +1,4 @@
-//! Shows the timers that ended lately. The service still remembers them. The store has only the dead timers among them.
+//! Shows the timers that ended lately, from the histories in memory. Of these timers, the store has only the dead.
 
 use super::conditions::{Search, existing, offered};
 use super::fault::Fault;
@@ -21,7 +21,7 @@ const MOST_OF_A_KEY: usize = 10;
 /// The greatest length of the text of one condition, in bytes.
 const LONGEST: usize = 255;
 
-/// The ways in which a timer ends, each with the word that stands for it in an address.
+/// The ways in which a timer ends. An address names each of them by a word.
 const ENDS: [(&str, EndKind); 6] = [
     ("delivered", EndKind::Delivered),
     ("dead", EndKind::Dead),
@@ -37,11 +37,11 @@ pub(super) struct Query {
     namespace: String,
     /// The text with which the key of each listed timer begins.
     q: String,
-    /// The word for the way in which the listed timers ended, a word of [`ENDS`]. If the text is empty, the list has
-    /// timers with any end.
+    /// A word of [`ENDS`], the way in which the listed timers ended. If the text is empty, the list has timers with any
+    /// end.
     how: String,
-    /// The number of the latest event of the last timer on the previous page. The service numbers the events of the
-    /// timers that it remembers. This page shows only timers whose latest events have lower numbers.
+    /// The number of the latest event of the last timer on the previous page. Events of timers in memory are numbered
+    /// in their order. This page shows only timers whose latest events have lower numbers.
     before: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ fn detail(past: &Past) -> &str {
 }
 
 /// Returns the ended timers that had the key `key`, the latest first. Leaves dead timers out, because the store still
-/// has them. `is_meant` says whether to include the timers of a namespace.
+/// has them. `is_meant` returns whether the timers of a namespace are included.
 pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Past> {
     let is_meant = |known: &Known, how| {
         how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)
@@ -89,7 +89,6 @@ struct EndedPage<'a> {
     is_filtered: bool,
 }
 
-/// Shows one page of the list of timers that ended lately.
 pub(super) async fn show_ended(
     State(service): State<Service>,
     visitor: Visitor,

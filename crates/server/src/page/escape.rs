@@ -1,7 +1,7 @@
 //! Escapes values that are written into a page.
 //!
-//! A character that changes the direction of text is shown as its number. Otherwise a key or an error with such a
-//! character could change how other words of the page read.
+//! A character that changes the direction of text is shown as its number. Otherwise such a character in a key or an
+//! error could reorder other words of the page.
 //!
 //! The value of a field that a form sends back must stay unchanged. So templates write this value with the filter
 //! `escape("xml")` instead.

@@ -23,10 +23,9 @@ struct FaultPage<'a> {
     is_unknown: bool,
 }
 
-/// The detail of the fault that a visitor gets if the visitor's token does not permit to see a namespace.
+/// The detail of a [`Fault`] for a visitor whose token does not permit the visitor to see a namespace.
 pub(super) const UNSEEN: &str = "Your token does not permit to see this namespace.";
-/// The detail of the fault that a visitor gets if the visitor's token does not permit changes of a namespace's timers
-/// and schedules.
+/// The detail of a [`Fault`] for a visitor whose token does not permit changes of timers and schedules in a namespace.
 pub(super) const UNCHANGED: &str = "Your token does not permit changes in this namespace.";
 
 impl Fault {

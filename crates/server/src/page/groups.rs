@@ -38,7 +38,6 @@ struct GroupsPage<'a> {
     is_whole: bool,
 }
 
-/// Shows dead timers in groups by receiver and last error. The timers are those of a namespace, or of all namespaces.
 pub(super) async fn show_groups(
     State(service): State<Service>,
     visitor: Visitor,

@@ -71,8 +71,8 @@ impl Reader {
         }
     }
 
-    /// Waits for an event that the visitor may see. Also returns after missed events, because the visitor may have been
-    /// permitted to see them. Returns `None` once the service stops.
+    /// Waits for an event that the visitor may see. Also returns if this reader has missed events, because the visitor
+    /// may have been permitted to see some of them. Returns `None` once the service stops.
     async fn seen(&mut self) -> Option<()> {
         loop {
             match self.events.next().await {

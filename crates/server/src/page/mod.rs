@@ -81,7 +81,7 @@ pub(crate) fn routes() -> Router<Service> {
         .route("/ui/style.css", get(assets::style))
         .route("/ui/app.js", get(assets::script))
         .route("/ui/icon.svg", get(assets::icon))
-        // A fallback would not do here, because the HTTP interface replaces it by its own when it adds these routes.
+        // A fallback would not work here: the HTTP interface replaces it by its own fallback when it adds these routes.
         .route("/ui/{*rest}", get(async || Fault::no_page().into_response()))
         .method_not_allowed_fallback(async || Fault::wrong_method().into_response())
         // Layers apply only to the routes and fallbacks before them, so the layers come last. Without `guard`, a fault

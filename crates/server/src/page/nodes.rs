@@ -14,8 +14,7 @@ use tourbillon_api::{Moment, Node, Nodes, Shard};
 
 /// The greatest number of nodes that the page shows.
 const MOST: usize = 100;
-/// The greatest number of shards in the page's table of overdue shards. Also the greatest number of shards that the
-/// page's sentence about lost shards names.
+/// The greatest number of shards in the table of overdue shards, and in the sentence about lost shards.
 const MOST_LATE: usize = 10;
 /// The time for which a shard's first timer must have been due before the page shows the shard as late, in
 /// milliseconds.
@@ -65,7 +64,7 @@ fn own<'s>(node: &Node, shards: &'s [Shard]) -> impl Iterator<Item = &'s Shard> 
     shards.iter().filter(|shard| shard.owner.as_ref() == Some(&node.incarnation))
 }
 
-/// Returns how long the first timer of a node's shards has been due.
+/// Returns how long the oldest due timer of a node has been due, over all shards of the node.
 fn overdue(node: &Node, shards: &[Shard]) -> String {
     let own = own(node, shards);
     // The lateness of a silent shard is not known, so the greatest lateness is not known either.

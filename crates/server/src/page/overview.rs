@@ -21,7 +21,7 @@ const POINTS: usize = 121;
 /// The lengths of history from which a visitor can choose, in hours.
 const RANGES: [u64; 4] = [1, 6, 24, 72];
 const HOUR: u64 = 3_600_000;
-/// The length of the span from which the page computes the present rates, in milliseconds. The span ends now.
+/// The length of the span before now over which the page averages rates, in milliseconds.
 const LATELY: u64 = 60_000;
 
 /// A number on the page, with its name and a note. The number links to the page `address`, if `address` is set.
@@ -71,7 +71,7 @@ struct Whole {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Query {
-    /// The length of the history that the address asks for, in hours, as a text. If the text is empty, the page chooses
+    /// The length of the history that the visitor asks for, in hours, as a text. If the text is empty, the page chooses
     /// the shortest length that covers all data.
     hours: String,
 }

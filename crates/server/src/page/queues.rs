@@ -45,7 +45,6 @@ struct QueuesPage<'a> {
     more: usize,
 }
 
-/// Shows the page of the queues of a namespace, or of all namespaces.
 pub(super) async fn show_queues(
     State(service): State<Service>,
     visitor: Visitor,

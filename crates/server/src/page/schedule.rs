@@ -54,7 +54,6 @@ pub(super) fn state(state: ScheduleState) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns the address of the page that shows a schedule.
 pub(super) fn address(namespace: &str, key: &str) -> String {
     format!("/ui/schedules/{}/{}", segment(namespace), segment(key))
 }
@@ -62,7 +61,7 @@ pub(super) fn address(namespace: &str, key: &str) -> String {
 /// Writes a local time for people. If the text has an offset from UTC, a space separates the time from the offset.
 fn local(text: &str) -> String {
     let text = text.replacen('T', " ", 1);
-    // The hyphens of the date match, too. Only the sign of an offset has the colons of the time before it.
+    // The hyphens of the date match, too. An offset is recognized by the colons in the time before it.
     match text.rsplit_once(['+', '-']) {
         Some((time, _)) if time.contains(':') => {
             format!("{time} {}", text.get(time.len()..).unwrap_or_default())
@@ -173,7 +172,6 @@ fn rows(view: &ScheduleView) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Shows the page of a single schedule.
 pub(super) async fn show_schedule(
     State(service): State<Service>,
     visitor: Visitor,

@@ -34,8 +34,8 @@ pub(super) struct Query {
     /// The text with which the key of each listed schedule begins.
     q: String,
     cursor: String,
-    /// A word for the visitor's last change, for which the page shows a message. Empty if the visitor does not come
-    /// from a change.
+    /// A word for the visitor's last change, such as `pause`, for which the page shows a message. Empty if the visitor
+    /// has made no change.
     done: String,
 }
 
@@ -53,7 +53,6 @@ struct SchedulesPage<'a> {
     done: Option<&'static str>,
 }
 
-/// Shows the list of the schedules of a namespace, or of all namespaces.
 pub(super) async fn show_schedules(
     State(service): State<Service>,
     visitor: Visitor,

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of sessions. If a visitor signs in beyond this number, the token with the most sessions loses
-/// its oldest session. So a token that signs in again and again ends only its own sessions.
+/// The greatest number of sessions. A further session ends the oldest session of the token that has the most sessions.
+/// So a token that signs in again and again ends only its own sessions.
 const MOST: usize = 1_024;
 /// The time for which a session lasts after the visitor has signed in.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
@@ -85,8 +85,8 @@ impl Sessions {
     }
 }
 
-/// Removes the oldest session of the token that has the most sessions, to make room for a new session of `token`. If
-/// several tokens have the most sessions, and `token` is among them, `token` loses a session.
+/// Ends the oldest session of the token that has the most sessions, to make room for a new session of `token`. If
+/// several tokens have the most sessions, and `token` is among them, ends a session of `token`.
 fn make_room(open: &mut HashMap<TokenHash, Session>, token: &TokenHash) {
     let mut counts = HashMap::<TokenHash, usize>::new();
     for session in open.values() {

@@ -130,9 +130,9 @@ pub(super) fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
-/// Escapes a text so that it can be a segment of a path. A namespace may have any name if a library or a caller in SQL
-/// has stored its timers. Only the segments `.` and `..` cannot be escaped, because browsers remove their escaped forms
-/// from paths, too.
+/// Percent-encodes a text for use as a segment of a path. A namespace may have any name if a library or a caller in SQL
+/// has stored its timers. Only the segments `.` and `..` cannot be encoded, because browsers remove them from paths in
+/// any form.
 pub(super) fn segment(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, ESCAPED)
 }

@@ -101,8 +101,8 @@ fn actions(timer: &Timer) -> Vec<Action> {
     }
 }
 
-/// Returns whether somebody has paused the timer. `reason` says why the timer is parked (set aside, even if due). The
-/// pause of a namespace is another reason: the store does not resume such a timer alone.
+/// Returns whether `reason`, the reason why a timer is parked (set aside, even if due), is a pause of this timer. A
+/// timer that is parked by the pause of its namespace cannot be resumed alone, so the result is then false.
 fn is_pause(reason: &str) -> bool {
     Reason::parse(reason) == Some(Reason::TimerPaused)
 }
@@ -272,8 +272,8 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     // The store counts only the deliveries since the last replay.
     let is_counted = |past: &&PastAttempt| replays(past.started) == replayed.len();
     let known = u32::try_from(attempts.iter().filter(is_counted).count()).unwrap_or(u32::MAX);
-    // A delivery that waits for its permits, or that another node has begun, is not among the attempts. It has a step
-    // of its own below.
+    // A delivery that waits for its permits, or that another node has begun, is not among the attempts. It gets its own
+    // step below.
     let is_begun =
         |timer: &Timer| timer.phase == Phase::Leased && attempts.iter().all(|past| past.outcome.is_some());
     let unknown = timer
@@ -378,7 +378,6 @@ pub(super) fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Shows the page of a single timer.
 pub(super) async fn show_timer(
     State(service): State<Service>,
     visitor: Visitor,

@@ -29,7 +29,7 @@ struct TimersPage<'a> {
     phases: Vec<(&'static str, bool)>,
     rows: Vec<Timer>,
     now: Moment,
-    /// The ended timers whose key is exactly the text in the search field.
+    /// The ended timers whose key equals the text in the search field.
     ended: Vec<Past>,
     /// The address of the list of ended timers whose keys begin with the text in the search field.
     ended_address: String,
@@ -103,8 +103,8 @@ async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Resul
     Ok(namespace.filter(|name| is_meant(name)).map(|name| address(&name, &id.to_string())))
 }
 
-/// Returns the ended timers whose key is in the search field. Returns none if the list has another condition, because
-/// an ended timer has neither a phase nor a due moment.
+/// Returns the ended timers whose key equals the text in the search field. Returns none if the list has another
+/// condition, because an ended timer has neither a phase nor a due moment.
 fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<Past> {
     if asked.q.is_empty() || asked.is_filtered_beyond_the_search() {
         return Vec::new();

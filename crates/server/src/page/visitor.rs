@@ -88,7 +88,7 @@ pub(super) fn cookie_name(over_tls: bool) -> &'static str {
     if over_tls { "__Host-tourbillon" } else { "tourbillon" }
 }
 
-/// Returns the value of the session's cookie in a request's headers. `None` if the request has no such cookie.
+/// Returns the value of the session's cookie from the headers of a request. `None` if the request has no such cookie.
 pub(super) fn cookie(headers: &HeaderMap, over_tls: bool) -> Option<&str> {
     // Over HTTP/2, a browser may send each cookie in a header of its own.
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -117,8 +117,8 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     Some(Visitor { principal, token, mark, is_open: false, has_nodes })
 }
 
-/// A slot in the extensions of a request. The extraction of the [`Visitor`] stores the sender of the request in the
-/// slot, and a page about a fault reads the sender from there.
+/// A slot in the extensions of a request for the sender of the request. The extractor of [`Visitor`] fills it, and the
+/// page about a fault reads it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen(pub(super) Arc<OnceLock<Visitor>>);
 

@@ -17,18 +17,18 @@ use tourbillon_durable::store::TimerStore;
 /// runs.
 const MOST_BACKUPS: usize = 2;
 
-/// The greatest time by which the moment of the last backup may be in the future. A clock that was set back by more was
-/// wrong when the backup was made, so nobody knows when that was.
+/// If the stored moment of the last backup is further in the future than this time, it comes from a clock that was
+/// wrong. The moment of the backup then counts as unknown.
 const AHEAD: Duration = Duration::from_secs(3_600);
 
-/// The data that the service adds to the timers in a backup: the namespaces, with their limits and signing secrets. It
-/// has copies of them, because a removal waits for the holders of a namespace, and a backup may last for hours.
+/// The data that the service adds to the timers in a backup: copies of the namespaces, with their limits and signing
+/// secrets. References would delay the removal of a namespace until the end of the backup, which may take hours.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
     pub(super) namespaces: BTreeMap<Box<str>, Namespace>,
 }
 
-/// Limits the number of running backups, and remembers the moment of the last complete backup.
+/// Limits the number of running backups, and stores the moment of the last complete backup.
 pub(crate) struct Backups {
     room: Arc<Semaphore>,
     last: Arc<LastBackup>,
@@ -43,8 +43,9 @@ impl Backups {
         Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
     }
 
-    /// Returns the start of the last backup that a client has received in full. Returns `None` if no backup is known,
-    /// or if it is far in the future: an alarm on its age would stay silent until then.
+    /// Returns the moment at which the last backup began that a client has received in full. Returns `None` if no such
+    /// moment is known. A moment further than [`AHEAD`] in the future counts as unknown, because an alarm on the age of
+    /// the backup would stay silent until then.
     pub(super) fn last(&self) -> Option<Moment> {
         let known = *self.last.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.filter(|known| known.as_millis() <= now().as_millis().saturating_add(millis(AHEAD)))
@@ -57,7 +58,7 @@ impl Backups {
     }
 }
 
-/// The contents of the file that remembers the moment of the last backup.
+/// The contents of the file that stores the moment of the last backup.
 #[derive(Serialize, Deserialize)]
 struct Remembered {
     last: Moment,
@@ -69,12 +70,12 @@ struct LastBackup {
 }
 
 impl LastBackup {
-    /// Remembers that a backup was made at `moment`, unless a later backup is known that is not in the future. Blocks
-    /// the calling thread.
+    /// Stores `moment` as the moment of the last backup. Does nothing if a later moment is stored, unless that moment
+    /// is in the future. Blocks the calling thread.
     fn note(&self, moment: Moment) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Two backups may run at once, and the earlier backup may end last. The lock is held during the write, so that
-        // the file keeps the later moment. A moment in the future is that of a clock that was wrong.
+        // the file keeps the later moment. A moment in the future comes from a clock that was wrong.
         if known.is_none_or(|known| known < moment || known > now()) {
             *known = Some(moment);
             // If the file cannot be written, the moment is forgotten at the next start.
@@ -93,13 +94,13 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    /// Writes a backup to `to`, with all timers as they are at a single moment after the call. Returns the number of
-    /// these timers. Blocks the calling thread.
+    /// Writes a snapshot of all timers to `to`, as of a moment after the call. Returns the number of these timers.
+    /// Blocks the calling thread.
     pub(crate) fn write(&self, to: impl io::Write + Send) -> Result<u64, BackupError> {
         backup::write_with(&*self.store, &self.attached, to)
     }
 
-    /// Notes that the client has received this backup in full. Blocks the calling thread.
+    /// Records that the client has received this backup in full. Blocks the calling thread.
     pub(crate) fn succeeded(&self) {
         // The backup may lack changes after its start, so the start counts and not the end.
         self.last.note(self.begun);

@@ -14,8 +14,8 @@ use tourbillon_postgres::{PostgresBuilder, PostgresStore};
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
 
-/// The time for which a mend waits for a node that puts its copy of the namespaces back. A node reads the namespaces
-/// once a second.
+/// The time for which `tourbillond mend` waits for a running node to add its copy of the namespaces to the document
+/// that was lost. Nodes read this document once a second.
 const PUT_BACK: Duration = Duration::from_secs(4);
 
 /// The name of the document in Redis that exists while a restore runs.
@@ -44,9 +44,8 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     }
 }
 
-/// Makes the lost shards of the deployment on Redis accept timers again. A shard is lost if its server has lost the
-/// data of the shard. With `is_anew`, recreates an empty deployment instead, after the servers have lost all of its
-/// data.
+/// Makes the shards whose data the Redis servers have lost accept timers again. With `is_anew`, recreates the
+/// deployment without timers instead, after the servers have lost all of its data.
 pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, StoreError> {
     match is_anew {
         true => block_on(builder(redis).make_anew(&redis.connect)),
@@ -62,19 +61,19 @@ pub(super) fn refuse_note(store: &dyn ClusterStore, redis: &RedisSettings) -> Re
     }
 }
 
-/// What [`mend_namespaces`] has found and done.
+/// The result of [`mend_namespaces`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MendedNamespaces {
-    /// The document of the namespaces is there, or a restore will make it.
+    /// The document of the namespaces exists, or was created for a new deployment, or a restore will create it.
     Kept,
-    /// The document was lost. A node that runs has put its copy into the store.
+    /// The document was lost. A running node has put its copy into the store.
     PutBack,
-    /// The document was lost, and no node has a copy. There are no namespaces now.
+    /// The document was lost, and no running node has a copy. The deployment has no namespaces now.
     Lost,
 }
 
-/// Makes the document of the namespaces of a deployment on Redis again if the servers have lost it, and waits until a
-/// node that runs has put its copy into it. If the deployment is new (`is_anew`), the document stays empty.
+/// If the Redis servers have lost the document of the namespaces, creates it again, and waits until a running node adds
+/// its copy of the namespaces. With `is_anew`, the deployment is new, and the document stays empty.
 pub(crate) fn mend_namespaces(redis: &RedisSettings, is_anew: bool) -> io::Result<MendedNamespaces> {
     let store: Arc<dyn ClusterStore> = Arc::new(open_store(redis).map_err(io::Error::other)?);
     put_back_namespaces(&store, is_anew)
@@ -90,7 +89,7 @@ fn put_back_namespaces(store: &Arc<dyn ClusterStore>, is_anew: bool) -> io::Resu
         first.copies = if is_anew { Copies::Refused } else { Copies::Awaited };
         first.draw_origin()?;
         if block_on(storage.replace(0, &first))?.is_none() {
-            // A node has made the document in the meantime.
+            // Another node has made the document since the read.
             (_, first) = block_on(storage.read())?;
         }
     }
@@ -129,7 +128,7 @@ pub(crate) fn open_postgres(
     block_on(postgres_builder(postgres).for_service(true).migrate(migrates).open(&postgres.connect))
 }
 
-/// Opens the schema in PostgreSQL only to read it. The schema may also belong to programs.
+/// Opens the schema in PostgreSQL for reads only. It may also be a schema of programs without the service.
 pub(crate) fn inspect_postgres(postgres: &PostgresSettings) -> Result<PostgresStore, StoreError> {
     block_on(postgres_builder(postgres).for_any().migrate(false).open(&postgres.connect))
 }
@@ -170,8 +169,8 @@ mod tests {
         settings
     }
 
-    /// Tests a restore that has begun, and has stored timers, after the check for its note and before the first claim
-    /// of the node.
+    /// Tests a node that starts while a restore begins: the restore stores timers after the node has looked for the
+    /// note, and before the first claim of the node.
     #[tokio::test]
     async fn a_node_that_finds_the_note_of_a_restore_after_it_has_begun_does_not_start_and_leaves_nothing() {
         let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
@@ -205,7 +204,7 @@ mod tests {
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 
-    /// Opens a node whose namespaces are those of the documents, and returns whether it may start.
+    /// Fails if a node whose namespaces are those in `documents` may not start.
     fn may_start(
         documents: &Documents,
         store: &Arc<dyn ClusterStore>,
@@ -308,7 +307,7 @@ mod tests {
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 
-    /// A mend was killed while it waited for a copy.
+    /// Tests the state after `tourbillond mend` was killed while it waited for the copy of a node.
     #[tokio::test]
     async fn a_document_that_awaits_a_copy_is_mended_again_or_taken_by_a_start_without_timers() {
         let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());

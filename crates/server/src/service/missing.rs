@@ -1,5 +1,5 @@
-//! Finds the namespaces that a start lacks although they have timers, and makes them again, unless their loss is that
-//! of all namespaces.
+//! Finds namespaces that have stored timers but no entry among the stored namespaces, and creates them again. If the
+//! entries of all namespaces are lost, the start fails instead.
 
 use super::deployment::refuse_note;
 use super::open_error::OpenError;
@@ -11,8 +11,8 @@ use std::io;
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind, TimerStore};
 
-/// Fails if this deployment on Redis has timers and no document of its namespaces. Each start makes the document, so
-/// the servers have lost it, and with it the pauses, limits and secrets of the namespaces.
+/// Fails if this deployment on Redis has timers but no document of its namespaces. Each start creates the document if
+/// it is missing. So the servers have lost it, with the pauses, limits and secrets of the namespaces.
 pub(super) fn refuse_lost(
     store: &dyn ClusterStore,
     namespaces: &Namespaces,
@@ -29,9 +29,9 @@ pub(super) fn refuse_lost(
     if names.is_empty() {
         return Ok(());
     }
-    // A restore stores its timers before their namespaces.
+    // A restore stores its timers before their namespaces, so an unfinished restore explains the missing document.
     refuse_note(store, redis)?;
-    // Since the first read, another node may have made the document, and clients may have made timers.
+    // Since the first read, another node may have made the document, and clients may have created timers.
     let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
     block_on(namespaces.renew()).map_err(failed)?;
     if !namespaces.are_absent() {
@@ -41,8 +41,9 @@ pub(super) fn refuse_lost(
     Err(OpenError::LostNamespaces { deployment: redis.deployment.as_str().into(), names })
 }
 
-/// Returns the namespaces that have timers and are not made. `counts` was read before the namespaces. If a namespace is
-/// missing, counts the timers once more: another node may have removed its timers and the namespace since `counts`.
+/// Returns the namespaces that have timers but do not exist. `counts` must be older than this node's copy of the
+/// namespaces. If a namespace is missing, counts the timers once more: since `counts`, another node may have removed
+/// the timers of the namespace and then the namespace.
 pub(super) fn still_missing(
     namespaces: &Namespaces,
     counts: &Counts,
@@ -56,9 +57,9 @@ pub(super) fn still_missing(
     Ok(missing.into_iter().filter(|name| again.contains(name)).collect())
 }
 
-/// Adds the namespaces `missing`, which have stored timers, to the namespaces of the service. Also adds a notice about
-/// each of them to `notices`, unless another node has made the namespace in the meantime. The notice says that the
-/// namespace "is not" `stored`. So `stored` is, for example, the text "in namespaces.json".
+/// Creates the namespaces `missing`, which have stored timers, without limits. Adds a notice about each namespace to
+/// `notices`, unless another node has just created the namespace. The notice says that the namespace "is not" `stored`,
+/// for example "in namespaces.json".
 pub(super) fn add_missing(
     namespaces: &Namespaces,
     missing: &[Box<str>],

@@ -96,11 +96,11 @@ struct Inner {
     reports: Reports,
     metrics: MetricsPage,
     sampler: Arc<Sampler>,
-    /// Reads the changes that other nodes make, in a task of its own. The task ends when the [`Renewal`] is dropped.
+    /// Reads the changes that other nodes make, in tasks that end when this value is dropped.
     renewal: Arc<Renewal>,
     backups: Arc<Backups>,
     stop: Stop,
-    /// The tasks of operations on many timers and of removals of namespaces.
+    /// Counts the tasks of operations on many timers and of removals of namespaces, whose end the stop awaits.
     tasks: Tasks,
     notices: Vec<Box<str>>,
     /// The lock file of the data folder, which keeps other processes out of the folder until the service is dropped.
@@ -140,12 +140,14 @@ impl Service {
         stats
     }
 
-    /// Reads the token file again if the file has changed or `always` is true. Returns whether the file was read. If
-    /// the read fails, the tokens do not change.
+    /// Reads the token file again if it has changed, if the last read failed, or if `always` is true. Returns whether
+    /// the file was read. If the file is missing, no token is accepted. After any other error, the tokens stay as they
+    /// were.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read.
+    /// Fails if the file is missing or cannot be read. Without `always`, an error that equals the last error is not
+    /// returned.
     pub fn reload_tokens(&self, always: bool) -> io::Result<bool> {
         self.0.tokens.reload(always)
     }
@@ -157,7 +159,7 @@ impl Service {
         &self.0.notices
     }
 
-    /// Returns whether the service has no token file, and so permits each request. Such a service must be reachable
+    /// Returns whether the service has no token file. Such a service permits every request, so it must be reachable
     /// only from this machine.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -206,8 +208,8 @@ impl Service {
 
     /// Begins a backup of the service's timers and namespaces. Returns `None` if too many backups are running.
     pub(crate) fn begin_backup(&self) -> Option<Backup> {
-        // This includes the namespaces that are being removed. A removal may find timers, and then its namespace stays.
-        // Also, the backup may have timers that a removal has not found yet.
+        // This includes the namespaces that are being removed, because a removal that finds timers leaves its
+        // namespace. Also, the backup may have timers that a removal has not found yet.
         let attached = Attached { namespaces: self.0.namespaces.stored().namespaces };
         self.0.backups.begin(self.0.timers.timer_store(), attached)
     }

@@ -14,13 +14,12 @@ const LONGEST_KEY: usize = 255;
 pub(crate) enum Named<'a> {
     /// The key of the timer in its namespace.
     Key(&'a str),
-    /// The id of the timer.
     Id(TimerId),
 }
 
 impl Named<'_> {
-    /// Returns the address by which the store finds the timer. The address of an id does not contain the namespace, so
-    /// the store may find a timer of another namespace at this address.
+    /// Returns the address by which the store finds the timer. The store finds an id in all namespaces, so an address
+    /// from an id may lead to a timer of another namespace.
     pub(crate) fn address(self, namespace: &str) -> Address {
         match self {
             Self::Key(key) => by_key(namespace, key),
@@ -28,7 +27,7 @@ impl Named<'_> {
         }
     }
 
-    /// Fails if the name is a key that no timer can have, because it is empty, too long, or has a zero byte.
+    /// Fails if the name is an invalid key: empty, too long, or with a zero byte.
     pub(super) fn admit(self) -> Result<(), Problem> {
         match self {
             Self::Key("") => Err(Problem::new(ProblemKind::BadRequest, "a key has at least one byte")),

@@ -263,7 +263,7 @@ impl Service {
         namespaces.into_iter().chain(OperationRecords::fault_of_document(&**store)).collect()
     }
 
-    /// Opens a node of a deployment whose store is a double.
+    /// Opens a node of a deployment whose store is `store`, a test double.
     #[cfg(test)]
     pub(crate) fn open_on_double(
         settings: Settings,
@@ -323,7 +323,7 @@ impl Service {
             _folder: checked.folder,
         };
         if let Err(error) = inner.begin_on_redis() {
-            // The tasks of the deliveries have begun. They hold the store until the deliveries are closed.
+            // The tasks of the deliveries have begun, and hold references to the store until the deliveries are closed.
             inner.deliveries.close();
             return Err(error);
         }
@@ -335,9 +335,10 @@ impl Service {
 }
 
 impl Inner {
-    /// Makes sure that no restore has begun beside this node, if the timers are in Redis. Then makes the namespaces
-    /// that have stored timers and are missing: a creation that took long may have stored a timer in a namespace that
-    /// was removed in the meantime. A restore stores its timers before their namespaces, so this comes after the check.
+    /// Does nothing unless the timers are in Redis. Fails if a restore has begun beside this node. Then creates the
+    /// document of the namespaces, and the namespaces that have timers but do not exist, since a slow creation may have
+    /// stored a timer in a namespace that was just removed. A restore stores timers before their namespaces, so its
+    /// check comes first.
     ///
     /// The deliveries have begun before this call. So a restore that begins later finds this node.
     fn begin_on_redis(&mut self) -> Result<(), OpenError> {
@@ -345,7 +346,8 @@ impl Inner {
             return Ok(());
         };
         match refuse_note(&*store, redis) {
-            // The first round of the renewal looks again. A first start makes the document of the namespaces, though.
+            // The renewal looks for the note again. But a first start fails, because it would create the document of
+            // namespaces.
             Err(OpenError::Store(error)) if error.is_transient() && !self.namespaces.are_absent() => {
                 return Ok(());
             }

@@ -106,9 +106,9 @@ impl ChangeRecorder {
         self.in_flight.cancelled(timer);
     }
 
-    /// Records that a dead timer was replayed, which makes it pending again. `begun` must be a moment before the
-    /// replay. The timer's history forgets an end before `begun`, because that end is the death, and keeps a later end.
-    /// So a moment after the replay could remove the end of the next delivery.
+    /// Records that a dead timer was replayed, which makes it pending again. Removes the death, an end before `begun`,
+    /// from the timer's history. `begun` must be a moment before the replay, because a later moment could also remove
+    /// the end of the next delivery.
     pub(super) fn replayed(&self, timer: &Timer, begun: UtcMillis) {
         self.in_flight.replayed(timer, begun);
     }

@@ -1,12 +1,11 @@
-//! Reads the changes that other nodes make to shared state, in *rounds* of about a second. Each of these parts has
-//! rounds of its own, because a call may wait for as long as the store does not answer, and must not hold up the other
-//! parts:
+//! Reads the changes that other nodes make to shared state, about once a second. Each part of the table has a task of
+//! its own, because a part that waits for an answer of the store must not delay the other parts:
 //!
-//! | part | in a round |
+//! | part | about once a second |
 //! |---|---|
-//! | the note of a restore | revokes the permission of a restore that runs beside this node |
+//! | the note of a restore (a document in Redis) | revokes the permission of a restore beside this node to remove timers |
 //! | the namespaces | reads them. Their listener (`Namespaces::on_change`) does the rest |
-//! | the others | take over operations and shards, and end removals of namespaces that have left their marks |
+//! | the others | take over operations, log the shards that were taken over, and end removals of namespaces that were abandoned |
 
 use super::operations::Operations;
 use super::reports::Takeovers;
@@ -19,14 +18,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::timeout;
 use tourbillon_durable::Timers;
 
-/// The time between two rounds.
+/// The time between two calls of a part, such as the part that reads the namespaces.
 const RENEWED: Duration = Duration::from_secs(1);
-/// The longest time for which a round waits for a read. A read on a broken connection would otherwise hold up all later
-/// reads for as long as the store waits for its answer.
+/// The longest time for which a part waits for a read. Without this limit, a read on a broken connection would delay
+/// all later reads for as long as the store waits for the answer.
 const LONGEST_READ: Duration = Duration::from_secs(2);
-/// The number of rounds between two searches for operations of nodes that have stopped or died.
+/// The number of seconds, roughly, between two searches for operations of nodes that have stopped or died.
 const TURNS_OF_OPERATIONS: u32 = 3;
-/// The number of rounds between two checks for shards that this node has taken over.
+/// The number of seconds, roughly, between two checks for shards that this node has taken over.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
 /// Reads the changes that other nodes make: see the documentation of this module.
@@ -37,7 +36,7 @@ pub(super) struct Renewal {
     pub(super) operations: Arc<Operations>,
     pub(super) stop: Stop,
     pub(super) settings: Arc<Settings>,
-    /// The time after which a mark counts as left: see [`STALE`](crate::state::STALE).
+    /// The age at which the mark of a removal counts as abandoned: see [`STALE`](crate::state::STALE).
     pub(super) stale: Duration,
 }
 
@@ -57,7 +56,7 @@ impl Renewal {
         });
     }
 
-    /// Starts a task that calls `part` about once a second, with the number of the round.
+    /// Starts a task that calls `part` about once a second, with the number of the call, from 0 on.
     fn repeat<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         part: impl Fn(Arc<Self>, u32) -> F + Send + 'static,
@@ -77,11 +76,11 @@ impl Renewal {
         });
     }
 
-    /// Revokes the permission of a restore that runs beside this node, so that it removes no timers of this node.
+    /// Revokes the permission of a restore beside this node to remove timers, because they may be timers of this node.
     async fn revoke(&self) {
         // Only a restore into Redis has a note.
         if let (StorePlace::Redis(_), Some(store)) = (&self.settings.store, self.namespaces.shared()) {
-            // If the servers do not answer, the next round looks again.
+            // If the servers do not answer, the next call tries again.
             let _revoked = timeout(LONGEST_READ, revoke(&*store, &self.stop)).await;
         }
     }
@@ -103,7 +102,7 @@ impl Renewal {
         let left = self.namespaces.stale_removals(self.stale);
         if !left.is_empty() {
             let namespaces = Arc::clone(&self.namespaces);
-            // If the servers do not answer, the next round tries again.
+            // If the servers do not answer, the next call tries again.
             let _ended = task::blocking(move || end_removals(&namespaces, &left)).await;
         }
     }

@@ -9,7 +9,7 @@ use tourbillon_durable::Timers;
 use tourbillon_durable::state::{Lease, State};
 use tourbillon_durable::timer::{Address, Timer};
 
-/// Returns whether a timer in this state was cancelled or replaced during its delivery, which goes on.
+/// Returns whether a timer in this state is in delivery, and was cancelled or replaced since the delivery began.
 pub(super) fn is_withdrawn(state: &State) -> bool {
     matches!(state, State::Leased(Lease { withdrawn: Some(_), .. }))
 }
@@ -26,8 +26,7 @@ impl StoredTimers {
         Self { timers, namespaces }
     }
 
-    /// Returns the timer of the namespace that `at` identifies, by its id or key. Fails if the namespace has no such
-    /// timer.
+    /// Returns the timer of the namespace with the id or key `at`. Fails if the namespace has no such timer.
     pub(crate) async fn get(&self, namespace: &str, at: Address) -> Result<Timer, Problem> {
         self.namespaces.require(namespace)?;
         let timer = self.read(namespace, at).await?;

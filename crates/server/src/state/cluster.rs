@@ -6,9 +6,9 @@ use tourbillon_durable::store::{SharedDocument, StoreFuture, TimerStore};
 use tourbillon_postgres::PostgresStore;
 use tourbillon_redis::RedisStore;
 
-/// A function that is called when a timer was parked, so that the timer stays in the store and is not delivered, even
-/// if it is due. The function gets the reason for which the timer is parked. It gets `None` if reports may have been
-/// missed, so that timers may have been parked for any reason.
+/// A function that is called when a timer was parked (set aside in the store, and not delivered even if due). The
+/// function gets the reason. It gets `None` if reports may have been missed, so that timers may have been parked for
+/// any reason.
 pub(crate) type ParkedListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// A store of timers and documents that the nodes of a deployment share.
@@ -43,9 +43,9 @@ pub(crate) trait ClusterStore: TimerStore {
         Box::pin(async { Ok(reasons) })
     }
 
-    /// Returns a text that describes the shards of this node, the parts of the store whose timers this node delivers.
-    /// The caller polls the text. If the text has changed, the node may have got shards with parked timers. A store
-    /// need not implement this method if it calls the function of [`on_parked`](Self::on_parked) after such a change.
+    /// Returns a text that names the shards of this node, the parts of the store whose timers this node delivers. If
+    /// the text has changed since the last call, the node may have new shards with parked timers. A store need not
+    /// implement this method if it calls the function of [`on_parked`](Self::on_parked) after such a change.
     fn owned_shards(&self) -> String {
         String::new()
     }
@@ -117,8 +117,8 @@ pub(crate) mod double {
         StoreFuture, TimerStore,
     };
 
-    /// The version of the next document or change. As in the real stores, no two documents have the same version, also
-    /// if one of them is lost.
+    /// The version of the next document or change. As in the real stores, a version is never used again, even after a
+    /// loss.
     static VERSION: AtomicU64 = AtomicU64::new(100);
 
     /// The documents of a deployment, by their names, each with its version.
@@ -134,18 +134,18 @@ pub(crate) mod double {
         pub(crate) loses_answers: AtomicBool,
         /// Whether calls about timers fail.
         pub(crate) fails_calls: AtomicBool,
-        /// The number of attempts to end a delivery whose timer a transaction of another program still holds.
+        /// The number of further ends of deliveries that are refused, as if another transaction held the timer.
         pub(crate) held_ends: AtomicU32,
         /// Whether reads of documents fail.
         pub(crate) fails_reads: AtomicBool,
-        /// For each of the next reads of documents: the moment at which the store looks at the document, and the
-        /// signal for which the read then waits. Further reads are answered at once.
+        /// An entry for each of the next reads of documents: whether the read takes the document before or after it has
+        /// waited for the signal. Reads without an entry do not wait.
         pub(crate) waits: Mutex<VecDeque<(Looks, oneshot::Receiver<()>)>>,
         /// Called before each call about timers. The function may block the call, or change the store first.
         pub(crate) before_call: OnceLock<BeforeCall>,
     }
 
-    /// The moment at which a read that waits looks at the document.
+    /// Whether a read that waits takes the document before or after its wait.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Looks {
         Before,

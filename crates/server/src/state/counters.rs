@@ -27,11 +27,9 @@ impl fmt::Display for Counter {
 /// The counters of the service since its start, as the metrics show them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// The number of created timers.
     pub(crate) created: Counter,
     /// The number of created timers that replaced a timer with the same key.
     pub(crate) replaced: Counter,
-    /// The number of cancelled timers.
     pub(crate) cancelled: Counter,
     /// The number of successful deliveries of internal timers. Each schedule has an internal timer, which creates the
     /// schedule's other timers. The number of successful deliveries in `Timers::stats` includes these deliveries, so

@@ -24,8 +24,8 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
 }
 
 /// Returns whether `bytes` end with a checksum, right or wrong. An undamaged checksum has only spaces and tabs after
-/// its line break. This function permits line feeds and carriage returns as well, so that it also recognizes a damaged
-/// checksum. For example, a flipped bit can turn a tab of the checksum into a carriage return.
+/// its line break. Line feeds and carriage returns are accepted there, too, so that a damaged checksum is recognized: a
+/// flipped bit can turn a tab into a carriage return.
 fn has_checksum(bytes: &[u8]) -> bool {
     let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
     // The 32 blanks alone suffice, because the line break before them may be damaged.
@@ -112,7 +112,6 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the folder that contains a file.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -165,8 +164,8 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Gives the new file `new`, which will have the name `path` or has it, the owner and the mode of the `former` file
-/// with that name. If there was no such file, gives `new` the owner of the folder.
+/// Gives the file `new` the owner and the mode of the file `former`, which it replaces under the name `path`. Without a
+/// `former` file, gives `new` the owner of the folder.
 #[cfg(unix)]
 fn give(new: &File, path: &Path, former: Option<&Metadata>) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};

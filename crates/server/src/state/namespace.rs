@@ -13,8 +13,8 @@ pub(crate) const DEFAULT: &str = "default";
 /// The settings of a namespace: its limits, and its secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespace {
-    /// A random number, drawn when the namespace was made. A later namespace of the same name has another number. A
-    /// namespace that no client has made has the number 0.
+    /// A random number, drawn when a client created the namespace. A later namespace of the same name has another
+    /// number. 0 if no client has created the namespace.
     #[serde(default)]
     pub(crate) number: u64,
     pub(crate) limits: NamespaceLimits,
@@ -32,55 +32,56 @@ pub(crate) struct SigningSecret {
     pub(crate) until: Option<Moment>,
 }
 
-/// The namespaces as a node reads and changes them. The shared document has this form.
+/// The namespaces as they are stored, in the shared document or in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredNamespaces {
     pub(crate) namespaces: BTreeMap<Box<str>, Namespace>,
-    /// The *marks*: for each namespace that is being removed, the random number of the removal. See the module
+    /// The *marks*: for each namespace that is being removed, the random number of its removal. See the module
     /// `removal`.
     #[serde(default)]
     pub(crate) removals: BTreeMap<Box<str>, u64>,
-    /// The *origins* of the document: see the module `namespaces`. A file has none.
+    /// The *origins*: random numbers of this document, and of the lost documents whose copies were added to it. See the
+    /// module `namespaces`. A file has none.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) origins: BTreeSet<u64>,
     #[serde(default)]
     pub(crate) copies: Copies,
 }
 
-/// What becomes of the copy of a lost document if a node that has the copy finds this document.
+/// The action of a node that has a copy of a lost document of namespaces, and finds this document instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Copies {
     /// The node adds its copy to the document.
     #[default]
     Added,
-    /// The same, and `tourbillond mend` waits for it. Until then a start takes the document for lost.
+    /// The node adds its copy, and `tourbillond mend` waits for this. Until then, a start treats the document as lost.
     Awaited,
-    /// The node drops its copy. People have chosen the namespaces of this document.
+    /// The node drops its copy, because an administrator has chosen the namespaces of this document.
     Refused,
 }
 
 impl StoredNamespaces {
-    /// Draws an origin. Called before the document is made where the store has none.
+    /// Adds a random origin. Called before the document is created in a store without such a document.
     pub(crate) fn draw_origin(&mut self) -> io::Result<()> {
         self.origins.insert(getrandom::u64().map_err(io::Error::other)?);
         Ok(())
     }
 
-    /// Ends the wait for copies. A copy that comes later is added all the same.
+    /// Ends the wait for the copy of a node. A copy that comes later is still added.
     pub(crate) fn await_no_copy(&mut self) {
         if self.copies == Copies::Awaited {
             self.copies = Copies::Added;
         }
     }
 
-    /// Returns whether a node adds its copy to this document if the copy has these origins.
+    /// Returns whether a node with a copy of these origins must add the copy to this document.
     pub(crate) fn lacks(&self, origins: &BTreeSet<u64>) -> bool {
         self.copies != Copies::Refused && !origins.is_subset(&self.origins)
     }
 
-    /// Adds to this document what it lacks of `copy`. Leaves out the marks, so the removals of `copy` end without an
-    /// effect.
+    /// Adds the namespaces, limits and secrets of `copy` that this document lacks, and the origins. Does not add the
+    /// marks of removals, so the removals in `copy` end, and their namespaces stay.
     pub(crate) fn add(&mut self, copy: Self) {
         for (name, lost) in copy.namespaces {
             match self.namespaces.entry(name) {
@@ -97,8 +98,8 @@ impl StoredNamespaces {
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
-    /// Takes from `lost`, which has the same name, what nobody has set here. Takes nothing if a client has made this
-    /// namespace anew.
+    /// Adds the limits and secrets of `lost`, a namespace of the same name, that are not set here. Adds nothing if a
+    /// client has created this namespace again.
     fn add(&mut self, lost: Self) {
         if self.number != 0 && self.number != lost.number {
             return;
@@ -113,7 +114,7 @@ impl Namespace {
     }
 
     /// Returns the secrets with which the namespace signs callbacks at the moment `now` of the store's clock, the
-    /// newest first. Nodes share the secrets and their ends, so the clock of a single node does not count.
+    /// newest first. The clock of a single node does not count, because the nodes share the ends of the secrets.
     pub(crate) fn active_secrets(&self, now: Moment) -> impl Iterator<Item = &SigningSecret> {
         self.secrets.iter().filter(move |secret| secret.until.is_none_or(|until| now < until))
     }
@@ -122,7 +123,7 @@ impl Namespace {
 /// Returns whether the callbacks of a namespace may go to this host. Ignores a port after the host.
 pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    // A former version may have stored a full stop at the end.
+    // An earlier version of the service may have stored a full stop at the end.
     let matches = |allowed: &String| match allowed.trim_end_matches('.').strip_prefix("*.") {
         Some(domain) => {
             let before = name.strip_suffix(domain);
@@ -134,8 +135,8 @@ pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     limits.allowed_hosts.is_empty() || limits.allowed_hosts.iter().any(matches)
 }
 
-/// Checks the limits of a namespace, and normalises the names of the allowed hosts, so that [`allows_host`] can compare
-/// them. Fails with the name of an invalid field.
+/// Checks the limits of a namespace, and normalises the names of the allowed hosts for [`allows_host`]. Fails with the
+/// name of an invalid field.
 pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
     for (field, limit, detail) in [
         ("rate_per_second", limits.rate_per_second, "at least 1; `paused` holds deliveries back"),

@@ -12,7 +12,7 @@ pub(crate) const NAMESPACES: &str = "namespaces";
 
 /// The place where the namespaces are stored.
 pub(crate) enum NamespaceStorage {
-    /// A file that only this process writes. It has no marks, because a removal ends with this process.
+    /// A file that only this process writes. It has no marks of removals, which end with the process.
     File(PathBuf),
     /// A document that all nodes of a deployment read and write.
     Shared(Arc<dyn ClusterStore>),
@@ -40,7 +40,7 @@ impl NamespaceStorage {
     }
 
     /// Replaces the namespaces, and returns their new version. A shared document is replaced only if it still has the
-    /// version `version`. Returns `None` if another node has changed it.
+    /// version `version`. Otherwise returns `None`.
     pub(crate) async fn replace(&self, version: u64, stored: &StoredNamespaces) -> io::Result<Option<u64>> {
         match self {
             Self::File(path) => files::replace(path, &stored.namespaces).map(|()| Some(version)),

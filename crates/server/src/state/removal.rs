@@ -1,10 +1,10 @@
-//! Removes a namespace without timers in steps, because creations that were admitted earlier may still store timers in
-//! it:
+//! Removes a namespace without timers in steps. A single step would not suffice, because creations that began before
+//! the removal may still store timers in the namespace:
 //!
-//! 1. [`mark`] marks the namespace with the number of the removal, which is random. The namespace stays stored with its
-//!    limits and secrets. This node's copy has it apart from the others. All requests about it are refused with
-//!    [`being_removed`], at every node that has read the mark: the client may send them again after the removal.
-//! 2. The removal waits for the creations, and counts the timers.
+//! 1. [`mark`] marks the namespace with the random number of the removal. The namespace stays stored with its limits
+//!    and secrets. Each node that has read the mark refuses all requests about the namespace with [`being_removed`].
+//!    The client may repeat them after the removal.
+//! 2. The removal waits for the end of these creations, and counts the timers.
 //! 3. If there are none, [`remove_marked`] removes the namespace. Otherwise [`unmark`] removes the mark, and the
 //!    namespace is there again.
 //!
@@ -21,9 +21,10 @@
 //! | marked | the answer to the third step is lost, or the store does not answer | gone, there, or marked; the removal tries once to unmark | gets an error with an unknown outcome |
 //! | marked | the copy of any node has had the mark for the time [`STALE`] | there | is refused, if its removal is only slow |
 //!
-//! A file has no marks: they are only in memory. So the death of the process ends its removals, and a full disk keeps
-//! no mark. In a shared document the last line of the table ends the removals of processes that have died, and marks
-//! that a removal has left. The namespace is then there again, with its limits and secrets.
+//! If the namespaces are in a file, the marks are only in memory. So removals end with the process, and a full disk
+//! does not prevent the removal of a mark. In a shared document, the last line of the table also ends the removals of
+//! processes that have died, and of those that could not remove their marks. The namespace is then there again, with
+//! its limits and secrets.
 
 use super::namespace::{Namespace, StoredNamespaces};
 use super::namespaces::{Namespaces, being_removed};
@@ -31,9 +32,9 @@ use core::time::Duration;
 use std::io;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The time after which a node takes a removal for ended, and removes its mark from the namespace. The two waits of a
-/// removal take ten seconds at most. A removal that takes longer than this time is refused, and the client may send it
-/// again. So a short time is safe.
+/// The age at which the mark of a removal counts as abandoned, so that a node removes it. The two waits of a removal
+/// take ten seconds at most. If a removal takes longer than this time, it fails, and the client may repeat it. So a
+/// short time is safe.
 pub(crate) const STALE: Duration = Duration::from_secs(30);
 
 /// Returns the namespace `name`, or `None` if it does not exist. Fails if it is being removed.
@@ -57,7 +58,7 @@ pub(crate) fn mark(stored: &mut StoredNamespaces, name: &str, removal: u64) -> R
     Ok(())
 }
 
-/// Removes the namespace `name` if it has the mark of this removal. Returns whether it had the mark.
+/// Removes the namespace `name` if it has the mark of the removal `removal`. Returns whether it had this mark.
 pub(crate) fn remove_marked(stored: &mut StoredNamespaces, name: &str, removal: u64) -> bool {
     let was_marked = unmark(stored, name, removal);
     if was_marked {
@@ -66,7 +67,7 @@ pub(crate) fn remove_marked(stored: &mut StoredNamespaces, name: &str, removal: 
     was_marked
 }
 
-/// Removes the mark of this removal from the namespace `name`, if it has the mark. Returns whether it had the mark.
+/// Removes the mark of the removal `removal` from the namespace `name`. Returns whether the namespace had this mark.
 pub(crate) fn unmark(stored: &mut StoredNamespaces, name: &str, removal: u64) -> bool {
     let is_marked = stored.removals.get(name) == Some(&removal);
     if is_marked {
@@ -75,8 +76,8 @@ pub(crate) fn unmark(stored: &mut StoredNamespaces, name: &str, removal: u64) ->
     is_marked
 }
 
-/// Ends removals without an effect, so that their namespaces are there again. Each removal has the name of its
-/// namespace and its number. Blocks the calling thread.
+/// Ends removals, so that their namespaces stay. `removals` has the name of each namespace and the number of its
+/// removal. Blocks the calling thread.
 pub(crate) fn end_removals(namespaces: &Namespaces, removals: &[(Box<str>, u64)]) -> io::Result<()> {
     namespaces.change(|stored| {
         for (name, removal) in removals {

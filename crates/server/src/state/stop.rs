@@ -1,4 +1,4 @@
-//! Lets all parts of the service know that it stops.
+//! Signals to all parts of the service that the service stops.
 
 use tokio::sync::watch;
 

@@ -27,7 +27,6 @@ pub(crate) fn role_name(role: Role) -> &'static str {
 /// The SHA-256 of a token, by which the service identifies the token.
 pub(crate) type TokenHash = [u8; 32];
 
-/// Returns the SHA-256 of a token.
 pub(crate) fn hash(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
 }
@@ -126,16 +125,15 @@ impl TokenFile {
         files::read(&self.0)
     }
 
-    /// Reads the entries of the token file for a start of the service. Returns `None` if there has been no token file.
-    /// Fails if the token file has been lost.
-    ///
-    /// Without this error, the loss of the file would let every program on this machine in at the next start.
+    /// Reads the entries of the token file for a start of the service. Returns `None` if there has never been a token
+    /// file. Fails if there was a token file that is now missing. Otherwise its loss would permit every request at the
+    /// next start.
     pub(crate) fn read_at_start(&self) -> io::Result<Option<Vec<Stored>>> {
         let read = self.read()?;
         let lock = self.lock_path();
         if read.as_ref().is_some_and(|tokens| !tokens.is_empty()) {
-            // A file that `change` has not written, for example a copy, is not noted yet. Without the note, the service
-            // works all the same.
+            // The lock file does not record tokens in a file that `change` has not written, such as a copy, so this
+            // call does. If it fails, the service still works.
             let _best_effort =
                 files::open_lock(&lock).and_then(|mut lock_file| note_tokens(&mut lock_file, &lock));
         }
@@ -150,13 +148,13 @@ impl TokenFile {
         Ok(read)
     }
 
-    /// Returns the path of the lock file. The lock is on a file of its own, because [`files::replace`] puts another
-    /// file in the place of the token file. The lock file is empty until the token file gets its first token.
+    /// Returns the path of the lock file. It is not the token file, because [`files::replace`] puts another file in the
+    /// place of the token file. The lock file is empty until the token file gets its first token.
     fn lock_path(&self) -> PathBuf {
         self.0.with_extension("lock")
     }
 
-    /// Changes the entries of the token file under a lock, for which other programs wait.
+    /// Changes the entries of the token file under a lock. Waits until no other program has the lock.
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Stored>) -> io::Result<T>) -> io::Result<T> {
         if let Some(folder) = self.0.parent() {
             files::make_folder(folder)?;
@@ -167,7 +165,7 @@ impl TokenFile {
         lock.lock()?;
         let mut tokens = self.read()?.unwrap_or_default();
         let answer = change(&mut tokens)?;
-        // The note comes before the token, so no token is forgotten after a power failure.
+        // The lock file is written first, so that it records tokens even if a power failure interrupts this function.
         note_tokens(&mut lock, &path)?;
         files::replace(&self.0, &tokens)?;
         Ok(answer)
@@ -219,7 +217,7 @@ impl TokenFile {
     }
 }
 
-/// Notes in the lock file, whose path is `path`, that the token file beside it has had tokens.
+/// Records in the lock file, which is at `path`, that the token file beside it has had tokens.
 fn note_tokens(lock: &mut File, path: &Path) -> io::Result<()> {
     if lock.metadata()?.len() == 0 {
         lock.write_all(b"The token file beside this file has had tokens.\n")?;

@@ -66,7 +66,7 @@ struct Inner {
 #[derive(Debug)]
 struct LastRead {
     version: Option<Version>,
-    /// What is wrong with the token file since the last read, or `None`.
+    /// The error of the last read, or `None` if it succeeded.
     fault: Option<Box<str>>,
 }
 
@@ -92,7 +92,8 @@ impl Tokens {
     }
 
     /// Reads the token file again if it has changed, if the last read failed, or if `always` is true. Returns whether
-    /// the file was read. A failed read does not change the tokens. If the file is missing, no token is accepted.
+    /// the file was read. If the file is missing, no token is accepted. After any other error, the tokens stay as they
+    /// were.
     ///
     /// If `always` is true, returns each error. Otherwise returns an error only if it differs from the last error.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
@@ -121,8 +122,8 @@ impl Tokens {
         if is_known && !always { Ok(false) } else { Err(fault) }
     }
 
-    /// Replaces the tokens by those of the token file. Without a file, no token is accepted from now on, and the
-    /// function returns an error, unless requests need no token.
+    /// Replaces the tokens by `read`, the entries of the token file, or `None` if the file is missing. If requests need
+    /// tokens and the file is missing, then no token is accepted, and the function returns an error.
     fn replace(&self, read: Option<Vec<Stored>>) -> Option<io::Error> {
         let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
         let is_missing = known.is_some() && read.is_none();
@@ -138,7 +139,7 @@ impl Tokens {
         is_missing.then(missing)
     }
 
-    /// Returns what is wrong with the token file since the last read, or `None`.
+    /// Returns the error of the last read of the token file, or `None` after a successful read.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.last().fault.clone()
     }

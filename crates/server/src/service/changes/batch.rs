@@ -44,7 +44,7 @@ impl Changes {
         trace: Option<Trace>,
         changes: &[api::Change],
     ) -> Result<Vec<BatchResult>, Problem> {
-        // While this value is held, the namespace is not removed.
+        // The namespace cannot be removed before this value is dropped.
         let _stays = self.namespaces.require(namespace)?;
         let (mut batch, mut orders) = (Vec::with_capacity(changes.len()), Vec::new());
         let mut earlier = Earlier::default();
@@ -61,8 +61,8 @@ impl Changes {
         let mut holders = HashMap::new();
         let mut results = Vec::with_capacity(batch.len());
         for prepared in batch {
-            // The store answers only the changes that it got, in their order. Refused and absent changes have no answer
-            // there.
+            // The store answers only the changes that it received, in their order. It receives neither refused changes
+            // nor cancellations of timers that do not exist.
             let result = match prepared {
                 Err(problem) => Err(problem),
                 Ok(Prepared::Absent) => {
@@ -78,9 +78,9 @@ impl Changes {
         Ok(results)
     }
 
-    /// Checks a change of a batch before the transaction. Returns the data for the client's answer, and the change that
-    /// the store makes. The store makes no change if the batch cancels a timer that does not exist. `pointer` is the
-    /// JSON pointer to the fields of the change within the request. `earlier` has the batch's changes before this one.
+    /// Checks a change of a batch before the transaction. Returns the data for the client's answer, and the change for
+    /// the store, which is `None` if `change` cancels a timer that does not exist. `pointer` is the JSON pointer to the
+    /// fields of the change within the request. `earlier` has the changes before this change in the batch.
     async fn prepare<'c>(
         &self,
         namespace: &str,
@@ -131,7 +131,7 @@ impl Changes {
     }
 
     /// Makes the client's answer about one change of a batch. `effect` is the store's answer about this change.
-    /// `holders` maps a key to the timer that an earlier change of the batch found or created under this key.
+    /// `holders` maps a key to the timer with this key that an earlier change of the batch found or created.
     async fn answer<'c>(
         &self,
         namespace: &str,
@@ -177,12 +177,11 @@ impl Changes {
     }
 }
 
-/// Returns whether a change has cancelled a timer.
 fn is_cancelled(result: &BatchResult) -> bool {
     matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
 }
 
-/// A checked change of a batch. Its data are kept until the store has answered, to make the client's answer.
+/// A checked change of a batch, with the data for the client's answer, which is made after the store has answered.
 #[derive(Debug)]
 enum Prepared<'c> {
     Put {
@@ -195,8 +194,8 @@ enum Prepared<'c> {
     Absent,
     Move {
         named: Named<'c>,
-        /// The id of the timer to move, as the store had it before the batch. `None` if `named` is a key that no timer
-        /// had then.
+        /// The id of the timer to move, as it was stored before the batch. `None` if `named` is a key that no timer had
+        /// then.
         before: Option<TimerId>,
     },
 }
@@ -211,7 +210,8 @@ fn word(change: &api::Change) -> &'static str {
     }
 }
 
-/// Fails if no timer can have the key. `pointer` is the JSON pointer to the object with the field `key`.
+/// Fails if the key is invalid: empty, too long, or with a zero byte. `pointer` is the JSON pointer to the object with
+/// the field `key`.
 fn admit_key(key: &str, pointer: &str) -> Result<(), Problem> {
     Named::Key(key).admit().map_err(|problem| {
         let detail = problem.detail.clone();

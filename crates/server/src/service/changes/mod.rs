@@ -18,8 +18,8 @@ use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{self as durable, Due, Timers, UtcMillis};
 
-/// A change that a request makes to a single timer by a word alone. By contrast, a request that moves a timer also
-/// needs the new due moment.
+/// A change of a single timer that needs no parameter, such as a pause. A move is not such a change, because it needs
+/// the new due moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb {
     Fire,
@@ -47,9 +47,8 @@ impl Verb {
 /// The state of a timer before a request that cancels it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
-    /// The timer may be cancelled.
     Live,
-    /// The timer was cancelled or replaced during its delivery, which goes on.
+    /// The timer was cancelled or replaced earlier, while its delivery was running, and the delivery is still running.
     Withdrawn,
 }
 
@@ -83,21 +82,21 @@ impl Changes {
         Ok(self.cancelled(namespace, named, before, &cancelled))
     }
 
-    /// Returns `None` if the namespace does not contain the timer, so the store must not be asked to change it. For an
-    /// id, this method reads the timer, because the store would find the id in any namespace. For a key, it does not
-    /// read, because the store looks for a key only in the given namespace. Fails if no timer can have the key.
+    /// Returns `None` if the namespace does not contain the timer, so the store must not be asked to change it. Reads
+    /// the timer if it is named by an id, because the store finds an id in any namespace. Does not read if it is named
+    /// by a key, which the store looks up only in the given namespace. Fails if the key is invalid.
     async fn may_be_there(&self, namespace: &str, named: Named<'_>) -> Result<Option<Before>, Problem> {
         named.admit()?;
         if let Named::Key(_) = named {
-            // A timer that was withdrawn during its delivery has given up its key.
+            // A timer that was withdrawn during its delivery no longer has its key.
             return Ok(Some(Before::Live));
         }
         let timer = self.stored.find(namespace, named).await?;
         Ok(timer.map(|timer| if is_withdrawn(&timer.state) { Before::Withdrawn } else { Before::Live }))
     }
 
-    /// Records a cancellation that the store has confirmed, unless the timer was withdrawn before. Returns the answer
-    /// for the client.
+    /// Records a cancellation that the store has confirmed. Records nothing if the timer was cancelled or replaced
+    /// earlier. Returns the answer for the client.
     fn cancelled(
         &self,
         namespace: &str,
@@ -187,9 +186,9 @@ impl Changes {
     }
 }
 
-/// Returns the new due moment from a request that changes the due moment of a timer. The request's field `to` has this
-/// moment or a delay from now. Errors name the field by `pointer`, its JSON pointer. Fails if the moment is more than
-/// `longest` in the future.
+/// Returns the new due moment from a request that moves a timer. `to`, a field of the request, has this moment or a
+/// delay from now. Errors name the field by `pointer`, its JSON pointer. Fails if the moment is more than `longest` in
+/// the future.
 fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Result<UtcMillis, Problem> {
     let now = timers.timer_store().now();
     let to = match due(to.due, to.delay_ms, pointer)? {

@@ -1,4 +1,4 @@
-//! Follows how the earlier changes of a batch change the number of stored timers.
+//! Computes how the earlier changes of a batch change the number of stored timers.
 
 use super::naming::Naming;
 use crate::convert::unavailable;
@@ -11,20 +11,20 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The changes of a batch that come before a creation. Empty for a request that creates a single timer.
 ///
-/// The store makes all changes of a batch in one transaction, after the checks. So this value computes what the changes
-/// will do. It reads the timers that they name, but only if a limit is close.
+/// The store makes all changes of a batch in one transaction, after the checks. So this value computes their effects in
+/// advance. Only if a limit is close does it read the timers that the changes name.
 #[derive(Debug, Default)]
 pub(crate) struct Earlier {
     changes: Vec<Change>,
     /// The number of creations among `changes`.
     creations: u64,
-    /// The number of `changes` that are already a part of the other fields.
+    /// The number of `changes`, from the first on, whose effects are in the fields below.
     followed: usize,
-    /// The number of timers that the followed changes add. Negative if they remove more timers than they add.
+    /// The number of timers that the first `followed` changes add. Negative if they remove more timers than they add.
     added: i64,
-    /// Whether a timer has the key after the followed changes, for each key that they give or take away.
+    /// The keys that the first `followed` changes give or remove, each with whether a timer has it afterwards.
     keys: HashMap<Box<str>, bool>,
-    /// The ids of timers that the followed changes have removed or replaced.
+    /// The ids of the stored timers that the first `followed` changes cancel or replace.
     gone: HashSet<TimerId>,
 }
 
@@ -36,7 +36,7 @@ enum Change {
 }
 
 impl Earlier {
-    /// Notes a creation that has passed its checks.
+    /// Appends a creation that has passed its checks.
     pub(crate) fn note_creation(&mut self, namespace: &str, naming: Naming<'_>, if_present: IfPresent) {
         self.creations += 1;
         self.changes.push(Change::Creation {
@@ -53,12 +53,13 @@ impl Earlier {
         });
     }
 
-    /// Returns the greatest number of timers that the changes can add. Needs no read.
+    /// Returns the greatest number of timers that the changes can add, without a read of the store.
     pub(super) fn most_added(&self) -> i64 {
         self.creations.cast_signed()
     }
 
-    /// Returns the number of timers that the changes add. Negative if they remove more timers than they add.
+    /// Evaluates the remaining changes, and returns the number of timers that all changes add. Negative if they remove
+    /// more timers than they add.
     pub(super) async fn added(&mut self, timers: &Timers, namespace: &str) -> Result<i64, Problem> {
         while let Some(change) = self.changes.get(self.followed).cloned() {
             self.follow(timers, namespace, change).await?;
@@ -67,7 +68,7 @@ impl Earlier {
         Ok(self.added)
     }
 
-    /// Returns whether a timer with the key or the id of a creation is stored after the followed changes.
+    /// Returns whether a timer with the key or the id of a creation exists after the changes evaluated so far.
     pub(super) async fn has(
         &self,
         timers: &Timers,
@@ -128,13 +129,13 @@ impl Earlier {
         Ok(())
     }
 
-    /// Counts a stored timer that is cancelled or replaced. A timer in delivery stays stored until its delivery ends.
+    /// Counts a stored timer as cancelled or replaced. A timer in delivery stays stored, and is not subtracted.
     fn remove(&mut self, old: &Timer) {
         self.added -= i64::from(!matches!(old.state, State::Leased(_)));
         self.gone.insert(old.id);
     }
 
-    /// Returns the stored timer with this id, unless the followed changes have removed it.
+    /// Returns the stored timer with this id. `None` if an evaluated change cancels or replaces it.
     async fn timer(&self, timers: &Timers, id: TimerId) -> Result<Option<Timer>, Problem> {
         if self.gone.contains(&id) {
             return Ok(None);
@@ -142,7 +143,7 @@ impl Earlier {
         timers.get(id).await.map_err(|error| unavailable(&error))
     }
 
-    /// Returns the stored timer with this key, unless the followed changes have given the key or taken it away.
+    /// Returns the stored timer with this key. `None` if an evaluated change gives or removes the key.
     async fn owner(&self, timers: &Timers, namespace: &str, key: &str) -> Result<Option<Timer>, Problem> {
         if self.keys.contains_key(key) {
             return Ok(None);

@@ -16,11 +16,11 @@ use tourbillon_api::{NamespaceLimits, NewTimer, Problem, ProblemKind};
 use tourbillon_callback::Callback;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
-/// The time for which the checks of further creations use a count of stored timers. After this time, the timers are
-/// counted again. A count that is close to a limit is never used again: see [`FAR`].
+/// The longest time for which the checks of creations reuse a count of stored timers. After this time, the timers are
+/// counted again. A count that is close to a limit is never reused: see [`FAR`].
 const FRESH: Duration = Duration::from_millis(100);
-/// Further creations use a count of stored timers only if each limit exceeds the count by more than this number.
-/// During the time [`FRESH`], fewer timers than this number are created, so no limit is reached.
+/// A count of stored timers is reused only if each limit exceeds the count by more than this number. During the time
+/// [`FRESH`], fewer timers than this number are created, so no limit is exceeded.
 const FAR: u64 = 20_000;
 /// The time, in milliseconds, after which a client should repeat a refused creation.
 const AGAIN_MS: u64 = 1_000;
@@ -133,10 +133,10 @@ impl CreationLimits {
 
     /// Returns the number of stored timers in each namespace. `most_here` is the limit of `namespace`.
     ///
-    /// Each count reads all shards. So a creation uses the last count if it is recent, and if it is far below both
-    /// `most_here` and the limit of the service. Once the count is older than [`FRESH`], one creation counts again.
-    /// Other creations use the old count until the new count is known. If the new count takes longer than [`FRESH`], a
-    /// further creation counts again after each such time.
+    /// A count reads all shards. So a creation reuses the last count if this count is recent, and far below both
+    /// `most_here` and the limit of the service. Once the last count is older than [`FRESH`], a single creation counts
+    /// again, and other creations use the old count until the new count is known. If counting takes longer than
+    /// [`FRESH`], a further creation starts to count after each such time.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
         let is_far = |numbers: &Numbers| {
@@ -188,8 +188,7 @@ fn check_body(limits: &NamespaceLimits, timer: &NewTimer, pointer: &str) -> Resu
     let json = json.as_ref().map_or(0, |json| json.text().len());
     let text = text.as_ref().map_or(0, String::len);
     let base64 = base64.as_ref().map_or(0, |text| text.trim_end_matches('=').len() * 3 / 4);
-    // A request with two of the three forms is refused elsewhere, so the greatest length is the length of the only
-    // form.
+    // A request with two of the three fields is refused elsewhere, so the greatest length is that of the only field.
     let length = json.max(text).max(base64);
     if length <= most as usize {
         return Ok(());

@@ -29,10 +29,10 @@ const LONGEST_IDEMPOTENCY_KEY: usize = 255;
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) creation: Creation,
-    /// Refuses other requests with the same idempotency key until this value is dropped. `None` if the request has no
+    /// While this value exists, other requests with the same idempotency key are refused. `None` if the request has no
     /// idempotency key.
     pub(super) entered: Option<Entered>,
-    /// The namespace of the timer, which is not removed before this value is dropped.
+    /// The namespace of the timer, which cannot be removed before this value is dropped.
     pub(super) namespace: Arc<Namespace>,
 }
 
@@ -49,8 +49,8 @@ pub(crate) struct Creations {
 
 impl Creations {
     /// Checks a new timer before it is stored. `pointer` is the JSON pointer to the timer within the request. `earlier`
-    /// has the changes that the same transaction makes before this creation. If the timer passes the checks, `earlier`
-    /// also has this creation.
+    /// has the changes that the same transaction makes before this creation. A creation that passes the checks is
+    /// appended to `earlier`.
     pub(super) async fn ready(
         &self,
         namespace: &str,

@@ -25,7 +25,8 @@ pub(crate) struct Naming<'a> {
     pub(crate) key: Option<&'a str>,
     pub(crate) idempotency_key: Option<&'a str>,
     pub(crate) trace: Option<Trace>,
-    /// The number of the timer's namespace. The service sets it, whatever the request gives.
+    /// The random number of the timer's namespace, set by the service. A later namespace of this name has a different
+    /// number.
     pub(crate) number: u64,
 }
 

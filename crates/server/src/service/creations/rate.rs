@@ -26,14 +26,14 @@ impl CreationRate {
         let second_ago = now.checked_sub(SECOND).unwrap_or(now);
         if !rates.contains_key(namespace) {
             if rates.len() >= MOST {
-                // Such a rate has all slots of the last second, like a new rate.
+                // A rate that is not used since then is equal to a new rate.
                 rates.retain(|_, rate| rate.is_used_since(second_ago));
             }
             rates.insert(namespace.into(), Rate::new(per_second, second_ago));
         }
         let Some(rate) = rates.get_mut(namespace) else { return Ok(()) };
         rate.set(per_second);
-        // The slots of the lag and the slot of this moment together are the slots of a second.
+        // The slots within the lag and the slot at `now` are together the slots of one second.
         let window = Window { lag: SECOND - step(per_second), lead: Duration::ZERO };
         rate.take(now, window).map(drop)
     }

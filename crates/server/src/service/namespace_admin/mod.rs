@@ -24,14 +24,14 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
 use tracing::error;
 
-/// The time for which the earlier secrets of a namespace still sign callbacks after a new secret was made.
+/// The time for which the former secrets of a namespace still sign callbacks after a new secret was made.
 const ROTATION: Duration = Duration::from_secs(86_400);
 /// The greatest number of secrets with which a namespace signs its callbacks. Beyond this number, the oldest secret
 /// stops signing.
 const MOST_SECRETS: usize = 10;
 /// The length of a secret that signs callbacks, in bytes.
 const SECRET: usize = 32;
-/// The longest time for which the removal of a namespace waits for running creations in the namespace.
+/// The longest time for which the removal of a namespace waits for the creations and deliveries that are running in it.
 const SETTLING: Duration = Duration::from_secs(5);
 
 fn has_timers() -> Problem {
@@ -98,9 +98,8 @@ impl NamespaceAdmin {
         self.audit.note(deed, set).await
     }
 
-    /// Changes those limits of a namespace that the patch sets, and creates the namespace if it is missing. Returns
-    /// whether it was created. The other limits stay as they are stored, so changes of different limits by different
-    /// callers lose none of each other.
+    /// Replaces only the limits that the patch contains, and creates the namespace if it is missing. Returns whether it
+    /// was created. Concurrent patches of different limits do not undo each other.
     pub(crate) async fn patch(
         &self,
         name: &str,
@@ -108,7 +107,7 @@ impl NamespaceAdmin {
     ) -> Result<(bool, NamespaceView), Problem> {
         let words = serde_json::to_string(&patch).unwrap_or_default();
         let change = async {
-            // Only the limits of the patch are checked, because the others are checked already.
+            // Only the limits of the patch are checked, because the stored limits were checked when they were stored.
             let given = canonical(patch.clone().apply(NamespaceLimits::default()))?;
             let allowed_hosts = patch.allowed_hosts.as_ref().map(|_| given.allowed_hosts);
             let patch = LimitsPatch { allowed_hosts, ..patch };
@@ -143,9 +142,8 @@ impl NamespaceAdmin {
         self.change_noted(name, words, self.change_limits(name, pause)).await.map(drop)
     }
 
-    /// Awaits a change that calls [`change_limits`](Self::change_limits), and notes the change in the audit trail. The
-    /// entry has `words`, and then the limits that the change has left. A long entry is cut at its end, so the limits
-    /// do not hide the change.
+    /// Awaits `change`, a call of [`change_limits`](Self::change_limits), and records it in the audit trail. The text
+    /// of the entry is `words`, followed by the new limits. A long text is cut at its end, so `words` always remain.
     async fn change_noted(
         &self,
         name: &str,
@@ -187,7 +185,7 @@ impl NamespaceAdmin {
     }
 
     /// Removes a namespace. Fails if the namespace has stored timers or schedules. If the future is dropped, the
-    /// removal still goes on to its end. The documentation of [`mark`]'s module has the steps and the states.
+    /// removal continues. The documentation of [`mark`]'s module has the steps and the states.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
         let deed = Deed::new(AuditAction::RemoveNamespace).namespace(name);
         let (this, name) = (self.clone(), name.to_owned());
@@ -196,7 +194,7 @@ impl NamespaceAdmin {
             let task = this.tasks.begin();
             let removed = task::answered(async move {
                 let removed = this.remove_empty(&name).await;
-                // Once no task is counted, no task holds the store.
+                // The task must not use the store once it is no longer counted.
                 drop(this);
                 drop(task);
                 removed
@@ -210,7 +208,7 @@ impl NamespaceAdmin {
         if name == DEFAULT {
             return Err(Problem::new(ProblemKind::NamespaceNotEmpty, "the namespace `default` stays"));
         }
-        // A namespace with timers is refused before the removal, because a namespace with a mark refuses creations.
+        // A namespace with timers is refused here already, because a removal that has begun refuses all creations.
         if self.has_timers(name).await? {
             return Err(has_timers());
         }
@@ -226,7 +224,7 @@ impl NamespaceAdmin {
             Err(problem) if matches!(problem.kind, ProblemKind::NotFound | ProblemKind::LimitReached) => {
                 return Err(problem);
             }
-            // The mark may be stored all the same.
+            // The mark may be stored although the answer is an error.
             Err(problem) => Err(problem),
         };
         if removed.is_err() && !self.unmark(name, removal).await {
@@ -238,7 +236,7 @@ impl NamespaceAdmin {
         removed
     }
 
-    /// Removes a namespace with the mark of a removal, unless it has timers or schedules.
+    /// Removes a namespace that has the mark of this removal, unless the namespace has timers or schedules.
     async fn end_removal(&self, name: &str, removal: u64) -> Result<(), Problem> {
         let is_settled = tokio::select! {
             is_settled = self.await_holders(name) => is_settled,
@@ -258,11 +256,11 @@ impl NamespaceAdmin {
         if self.has_stored(name).await? {
             return Err(has_timers());
         }
-        // Since the last look for holders, an operation on timers may have found the namespace.
+        // Since the last call of `is_held`, an operation on timers may have obtained the namespace.
         if self.namespaces.is_held(name) {
             return Err(under_way());
         }
-        // After the removal, a namespace of the same name may already have renewals.
+        // Renewals of claims are forgotten before the removal: a later namespace of the same name may have its own.
         self.deliveries.forget(name).await;
         let key: Box<str> = name.into();
         let ended = || {
@@ -275,18 +273,18 @@ impl NamespaceAdmin {
         self.change(move |stored| remove_marked(stored, &key, removal).then_some(()).ok_or_else(ended)).await
     }
 
-    /// Waits for the end of the creations and deliveries that were admitted before the removal of their namespace.
-    /// Returns false if one of them does not end in time.
+    /// Waits for the end of the creations and deliveries that began before the removal of their namespace. Returns
+    /// false if one of them does not end in time.
     async fn await_holders(&self, name: &str) -> bool {
         if self.namespaces.is_shared() {
-            // Other nodes use copies of the namespaces. During this time they may still create timers in the removed
-            // namespace.
+            // Other nodes use copies of the namespaces, and may create timers in the removed namespace until they read
+            // the namespaces again.
             tokio::time::sleep(VIEW).await;
         }
         // From here on, only creations that were already admitted can store timers in the namespace.
         let begin = Instant::now();
-        // A creation holds the namespace until its timer is stored, and a delivery until it ends. The timer of a
-        // delivery may be stored no longer, if it is delivered at most once.
+        // A creation holds the namespace until its timer is stored, and a delivery until it ends. The count of timers
+        // would miss a delivery whose timer is delivered at most once.
         while self.namespaces.is_held(name) {
             if begin.elapsed() >= SETTLING {
                 return false;
@@ -296,22 +294,22 @@ impl NamespaceAdmin {
         true
     }
 
-    /// Removes the mark of a removal from a namespace, as [`unmark`] does. Returns whether the stored namespaces are
-    /// without the mark.
+    /// Removes the mark of this removal from a namespace. Returns whether the stored namespaces are without this mark
+    /// afterwards.
     async fn unmark(&self, name: &str, removal: u64) -> bool {
         let key: Box<str> = name.into();
         let no_mark = || Problem::new(ProblemKind::NotFound, "the namespace has no mark");
-        // Without the mark, nothing needs to be stored, which may be impossible now.
+        // If the mark is missing, the change fails without a write, because a write may be impossible now.
         let unmarked =
             self.change(move |stored| unmark(stored, &key, removal).then_some(()).ok_or_else(no_mark));
         unmarked.await.map_or_else(|problem| problem.kind == ProblemKind::NotFound, |()| true)
     }
 
-    /// Returns whether a namespace with the mark of a removal has stored timers or schedules.
+    /// Returns whether a namespace that is being removed has stored timers or schedules.
     async fn has_stored(&self, name: &str) -> Result<bool, Problem> {
-        // A creation whose client has gone no longer holds the namespace, and may still be on its way to the store. A
-        // store that only this process uses makes changes in their order, so this change comes later. It finds no
-        // timer.
+        // A creation whose client has gone no longer holds the namespace, but the store may still receive it. A store
+        // that only this process uses makes changes in order. So this cancellation, which finds no timer, ends after
+        // that creation.
         self.timers.cancel(TimerId::from_u128(0)).await.map_err(|error| unavailable(&error))?;
         self.has_timers(name).await
     }

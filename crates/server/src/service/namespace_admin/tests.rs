@@ -25,7 +25,7 @@ fn other(documents: &Documents) -> Namespaces {
     Namespaces::open(NamespaceStorage::Shared(double::node(documents, 2))).unwrap()
 }
 
-/// Begins to remove the namespace `shop`. Returns the removal once the namespace has its mark.
+/// Begins to remove the namespace `shop`. Returns the task of the removal once the namespace is marked.
 async fn removal(service: &Service) -> JoinHandle<Result<(), Problem>> {
     let removal = tokio::spawn({
         let service = service.clone();

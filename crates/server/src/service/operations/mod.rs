@@ -7,9 +7,9 @@
 //! The moments of timers come from the store's clock, which may step back. New timers would then seem to be older than
 //! an operation that still runs. So an operation fails once the store's clock is before the operation's start.
 //!
-//! On a database server, a node only estimates the time of the store. After a slow answer the estimate is ahead, and
-//! the next quick answer lets it fall, although no clock has stepped. So an operation begins only once the lower bound
-//! of the time is after its start. From then on, no node has an estimate from before the start without a step.
+//! On a database server, a node only estimates the server's time. A slow answer makes the estimate too high, and the
+//! next quick answer lowers it, although no clock has stepped. So an operation begins only once the lower bound of the
+//! time is after its start. From then on, an estimate before the start shows that a clock has stepped back.
 
 mod dead_group;
 mod records;
@@ -39,8 +39,8 @@ use work::Unfinished;
 /// The estimate is ahead by about the time that the server's answer takes.
 const SKEW: Duration = Duration::from_millis(200);
 
-/// The longest wait for a moment of the store's clock that is later than the start of an operation. The time by which
-/// the estimate of the store's time may be ahead is added.
+/// The longest time for which an operation waits at its start until the store's clock is surely past the start. To this
+/// time, the possible error of the estimate of the store's clock is added.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// The time between two attempts to write the end of an operation.
@@ -139,20 +139,20 @@ impl Operations {
         Ok(begun)
     }
 
-    /// Ends an operation that failed to begin. The store may have it all the same, and another node or the next start
-    /// would then run it. So starts a task that writes the end of the operation.
+    /// Ends an operation whose start could not be written. The store may have the operation even so, and another node
+    /// or the next start would then run it. So starts a task that writes the end of the operation.
     fn withdraw(self: &Arc<Self>, id: &str, error: &str) {
         self.records.end(id, Some(error.to_owned()));
         let (this, id, task) = (Arc::clone(self), Box::<str>::from(id), self.tasks.begin());
         task::start(async move {
             this.write_end(&id).await;
-            // Once no task is counted, no task holds the store.
+            // The task must not use the store once it is no longer counted.
             drop(this);
             drop(task);
         });
     }
 
-    /// Writes the end of an operation until the store has it. Once the service stops, makes a last attempt.
+    /// Retries to write the end of an operation until the store has it. Once the service stops, tries only once more.
     async fn write_end(self: &Arc<Self>, id: &str) {
         drop(self.write_records().await);
         while self.records.lacks_end(id) && !self.stop.has_begun() {
@@ -160,7 +160,7 @@ impl Operations {
                 () = tokio::time::sleep(REPEATED) => {}
                 () = self.stop.begun() => {}
             }
-            // Each write has the ends of all operations. So the tasks together make one attempt a second.
+            // Each write has the ends of all operations. So all these tasks together make only one attempt a second.
             if self.stop.has_begun() || self.records.is_old() {
                 drop(self.write_records().await);
             }
@@ -190,9 +190,8 @@ impl Operations {
         }
     }
 
-    /// Writes the operations of this process into the file `operations.json`. If nodes share the timers, writes them
-    /// into the shared document with the operations of all nodes. Each write contains all operations of this process,
-    /// so the next write makes up for a failed write.
+    /// Writes all operations of this process into the file `operations.json`, or into the shared document if nodes
+    /// share the timers. So the next write makes up for a failed write.
     async fn write_records(self: &Arc<Self>) -> io::Result<()> {
         let (this, stops) = (Arc::clone(self), self.stop.has_begun());
         let written = task::blocking(move || this.records.write(stops)).await;
@@ -200,7 +199,7 @@ impl Operations {
     }
 
     /// Returns the operation with this id, even if another node runs it. Returns `None` if the namespace has no such
-    /// operation. Fails if the store does not answer, so that nobody takes the operation for absent.
+    /// operation. Fails if the store does not answer, because `None` could then be wrong.
     pub(crate) async fn find(&self, namespace: &str, id: &str) -> Result<Option<Operation>, Problem> {
         let Some(owner) = self.namespaces.find(namespace) else { return Ok(None) };
         self.records.find((namespace, owner.number), id).await.map_err(|error| unread(&error))

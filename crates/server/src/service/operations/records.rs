@@ -12,19 +12,20 @@
 //!
 //! - If two nodes take an operation over at the same time, the second node cannot write the document, because the first
 //!   node has changed it. The second node reads the document again later.
-//! - If the former node of the operation lives after all, it finds the other node's incarnation in the document at its
-//!   next write. It then leaves the operation to the other node. The two nodes may have processed the same page of
-//!   timers. A cancel of a timer that is gone changes nothing, and is not counted.
+//! - If the former node of the operation is alive after all, it finds the other node's incarnation in the document at
+//!   its next write, and leaves the operation to the other node. Both nodes may have processed the same page of timers.
+//!   The second cancellation of a timer changes nothing, and is not counted.
 //! - If the document cannot be written, the operation continues, and shows its progress late.
 //! - The store may change the document and lose the answer. A take-over may then have this node's incarnation in the
 //!   document, although this node does not run the operation. Such an operation is taken over like that of a dead node.
 //!
-//! If an operation cannot be stored at its start, its request fails. The store may have the operation all the same, and
-//! it may lack the end of any operation. So each operation that has ended is written until the store has its end:
+//! If an operation cannot be stored at its start, its request fails, but the store may have the operation even so. The
+//! store may also lack the end of an operation after a failed write. So each operation that has ended is written until
+//! the store has its end:
 //!
 //! 1. The operation ends in memory. It is not forgotten, and it still counts against the limit of running operations,
 //!    so a store that cannot be written does not make more and more tasks and records.
-//! 2. A write succeeds that began after the end. From now on, the operation is only remembered.
+//! 2. A write succeeds that began after the end. From now on, the operation is only kept to be shown.
 //! 3. If another node has taken the operation over before that write, this node drops its record instead, and leaves
 //!    the operation to the other node.
 //!
@@ -69,7 +70,7 @@ const WRITTEN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SharedRecord {
     namespace: Box<str>,
-    /// The number of the namespace, which a later namespace of the same name does not have.
+    /// The random number of the namespace. A later namespace of the same name has another number.
     number: u64,
     operation: Operation,
     unfinished: Option<Unfinished>,
@@ -87,13 +88,13 @@ type Document = BTreeMap<Box<str>, SharedRecord>;
 /// Unfinished operations by their ids. The file `operations.json` has this content.
 type UnfinishedById = BTreeMap<Box<str>, Unfinished>;
 
-/// A namespace: its name and its number, by which it differs from an earlier namespace of the same name.
+/// The name and the random number of a namespace. A later namespace of the same name has another number.
 pub(super) type Owner<'a> = (&'a str, u64);
 
 struct Record {
     operation: Operation,
     namespace: Box<str>,
-    /// The number of the namespace, which a later namespace of the same name does not have.
+    /// The random number of the namespace. A later namespace of the same name has another number.
     number: u64,
     unfinished: Option<Unfinished>,
     ended: Option<Instant>,
@@ -113,14 +114,14 @@ impl Record {
         *self.namespace == *name && self.number == number
     }
 
-    /// Returns whether the store has the end of the operation.
+    /// Returns whether the operation has ended, and a write since then has succeeded.
     fn is_settled(&self) -> bool {
         self.ended.is_some() && !self.lacks_end
     }
 
-    /// Returns whether another node has taken the operation over. `this` is the incarnation of this node. `noted` is
-    /// the operation's entry in the shared [`Document`]. A node that has stopped leaves its progress without its
-    /// incarnation.
+    /// Returns whether another node has taken the operation over. `this` is the incarnation of this node, and `noted`
+    /// is the operation's entry in the shared [`Document`]. If the entry names no node, because its node has stopped,
+    /// the operation is another node's if the entry shows more progress than this record.
     fn is_others(&self, noted: &SharedRecord, this: u64) -> bool {
         match noted.node {
             Some(node) => node != this,
@@ -129,8 +130,8 @@ impl Record {
     }
 }
 
-/// The operations on many timers that this process runs or remembers. They are stored in the file `operations.json` or,
-/// if nodes share the timers, in the shared [`Document`].
+/// The operations on many timers that this process runs, or that have ended and are still shown. They are stored in the
+/// file `operations.json` or, if nodes share the timers, in the shared [`Document`].
 pub(crate) struct OperationRecords {
     path: PathBuf,
     /// The store that has the shared [`Document`]. `None` if this process uses its store alone, so that the file `path`
@@ -274,7 +275,7 @@ impl OperationRecords {
         let Some(store) = &self.shared else { return Ok(UnfinishedById::new()) };
         let (version, mut all) = Self::read_shared(&**store).await?;
         let this = store.incarnation();
-        // The store may have this node's last take-over although its answer was lost. This node has then no record.
+        // If the answer to a take-over was lost, the document may name this node, although it has no record.
         let is_here = |id: &str| self.lock().contains_key(id);
         let is_others = |id: &str, noted: &SharedRecord| {
             noted.unfinished.is_some() && (noted.node != Some(this) || !is_here(id))
@@ -396,7 +397,7 @@ impl OperationRecords {
         }
     }
 
-    /// Returns an operation that this process remembers, or `None` if the namespace has no such operation here.
+    /// Returns an operation from the memory of this process. `None` if the namespace has no such operation there.
     fn get(&self, owner: Owner<'_>, id: &str) -> Option<Operation> {
         let mut records = self.lock();
         Self::forget(&mut records);

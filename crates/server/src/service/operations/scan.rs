@@ -21,8 +21,8 @@ const AT_ONCE: u32 = 200;
 const AT_ONCE_APART: u32 = 1_000;
 /// The number of timers that a backfill of a schedule creates in one step.
 const OCCURRENCES_AT_ONCE: usize = 100;
-/// The longest time from the start of a backfill to its last step. The store knows the ids of occurrences for an hour
-/// after their end, so until then a step that is made again repeats no occurrence.
+/// The longest time from the start of a backfill to its last step. A repeated step must not create its timers twice.
+/// The store prevents this by the ids of the timers, which it stores for an hour after the timers have ended.
 const LONGEST_BACKFILL: Duration = Duration::from_secs(3_300);
 /// The pause of an operation after the first error of the store. Each further error doubles the pause.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
@@ -75,8 +75,8 @@ impl BulkScan {
         let mut pause = SHORT_PAUSE;
         let error = loop {
             if operations.stop.has_begun() {
-                // In a shared store, this write names no node for the operation. Another node can then take the
-                // operation over at once.
+                // In a shared store, this write names no node for the operation, so that another node can take it over
+                // at once.
                 drop(operations.write_records().await);
                 return;
             }
@@ -117,8 +117,8 @@ impl BulkScan {
     /// Runs one step of the operation: changes the next page of the timers that match `list`, or creates timers of a
     /// schedule for past instants.
     async fn step(&mut self, list: &Filter) -> Result<(), Halt> {
-        // An operation of a dead node may be continued long after its start. A namespace that was made since then under
-        // the same name has nothing to do with it.
+        // The operation of a dead node may continue long after its start. It must not change a later namespace of the
+        // same name.
         let number = self.unfinished.number;
         self.operations.namespaces.freshen().await;
         if self.operations.namespaces.find(&self.unfinished.namespace).is_none_or(|now| now.number != number)
@@ -134,9 +134,9 @@ impl BulkScan {
         let at_once = if timers.timer_store().is_transactional() { AT_ONCE } else { AT_ONCE_APART };
         let page = timers.list(list.clone(), self.unfinished.cursor.clone(), at_once).await?;
         let (work, begun) = (&self.unfinished.work, self.unfinished.begun);
-        // The clock is read after the page. So a timer of the page that was created after a step back is left alone.
-        // The operation was stored only once the lower bound of the time was after `begun`. So an estimate that is
-        // corrected does not fall below `begun`.
+        // The clock is read after the page, so this check also covers timers of the page that were created after the
+        // clock had stepped back. A corrected estimate of the store's time does not fail the check: when the operation
+        // was stored, the lower bound of the time was already after `begun`.
         if timers.timer_store().now() < begun {
             let reason = "the store's clock has stepped back to a moment before the start of the operation";
             return Err(Halt::Final(reason.to_owned()));
@@ -161,7 +161,7 @@ impl BulkScan {
     }
 
     /// Counts and records the effect of the operation on a timer. `before` is the timer before the change. `at` is a
-    /// moment before the change, and counts as the moment of a replay.
+    /// moment before the change. It is recorded as the moment of a replay.
     fn count(&mut self, before: &Timer, at: UtcMillis, effect: Option<Effect>) {
         let (unfinished, recorder) = (&mut self.unfinished, &self.operations.recorder);
         match effect {
@@ -191,7 +191,7 @@ impl BulkScan {
     async fn backfill(&mut self, work: BackfillWork) -> Result<(), Halt> {
         let at = ScheduleKey::new(self.unfinished.namespace.clone(), work.key.clone());
         let schedules = self.operations.schedules.clone();
-        // The time counts from the start, since nobody knows when a step without an answer was made.
+        // The limit counts from the start of the backfill, since the moment of a step whose answer was lost is unknown.
         let now = self.operations.timers.timer_store().now();
         if now > self.unfinished.begun + LONGEST_BACKFILL {
             let reason = "the backfill began too long ago: another step could make occurrences twice";

@@ -133,7 +133,7 @@ impl Work {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Unfinished {
     pub(super) namespace: Box<str>,
-    /// The number of the namespace, which a later namespace of the same name does not have.
+    /// The random number of the namespace. A later namespace of the same name has another number.
     pub(super) number: u64,
     pub(super) work: Work,
     pub(super) begun: UtcMillis,

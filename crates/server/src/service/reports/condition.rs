@@ -19,7 +19,7 @@ use tourbillon_durable::{Health, Timers, UtcMillis};
 
 /// The longest time for which the check of readiness waits for its small read of the store.
 const SLOW: Duration = Duration::from_secs(2);
-/// The time for which a shared store must fail before this node counts as cut off.
+/// The time for which a shared store must have failed before this node is unhealthy.
 const OUT: Duration = Duration::from_secs(2);
 /// The greatest number of callback hosts that the statistics show.
 const MOST_HOSTS: usize = 100;
@@ -74,7 +74,7 @@ impl Condition {
         match self.timers.health() {
             Health::StoreHangs(time) => time,
             Health::StoreFails { since, .. } => since,
-            // The age is at most the time since the last claim, and at most the time for which a timer has been due.
+            // The result is at most the time since the last claim, and at most the time for which a timer has been due.
             _ => overdue.min(silent),
         }
     }
@@ -116,8 +116,7 @@ impl Condition {
             Err(_) => reasons.push(format!("a read takes longer than {} s", SLOW.as_secs())),
         }
         if let Some(error) = self.refusal() {
-            // The refusal may come from a part of the store that cannot be reached. The other parts may still accept
-            // changes.
+            // The refusal may come from shards that cannot be reached, while the other shards accept changes.
             let may_be_of_part = matches!(error.kind(), StoreErrorKind::Io | StoreErrorKind::Unknown);
             if !(is_part_away && may_be_of_part) {
                 reasons.push(format!("changes are refused: {error}"));
@@ -126,10 +125,9 @@ impl Condition {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
-    /// Returns the error of the last refused change if the store still refuses changes. If the store has refused only
-    /// new timers, the store counts as refusing until it accepts a new timer. Otherwise it counts as refusing until any
-    /// change succeeds. Unless the store itself reports a reason to refuse changes, this ends after ten seconds without
-    /// a refused change.
+    /// Returns the error of the last refused change if the store still refuses changes. If only creations were refused,
+    /// the refusal ends with the next successful creation, otherwise with any successful change. It also ends after ten
+    /// seconds without a refused change, unless the store itself reports that it refuses creations.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
     }
@@ -138,7 +136,7 @@ impl Condition {
     /// all shards.
     ///
     /// A node counts as ready while more than half of the shards can be used. The other nodes cannot use the missing
-    /// shards either, so it would not help to stop the requests to this node.
+    /// shards either, so it would not help to send the requests to them.
     async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
         let Some(nodes) = self.timers.timer_store().nodes().await? else {
             return self.timers.get(TimerId::from_u128(0)).await.map(|_| (0, 1));

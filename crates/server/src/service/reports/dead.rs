@@ -9,7 +9,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::Filter;
 
-/// The number of dead timers after which a report stops counting.
+/// The number of dead timers after which no more dead timers are counted for a report.
 const MOST: usize = 2_000;
 /// The number of dead timers in one read of the store.
 const AT_ONCE: u32 = 50;

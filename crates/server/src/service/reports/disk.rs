@@ -109,7 +109,7 @@ impl StoreFiles {
     }
 }
 
-/// Reads from the disk on a thread, one read at a time. So a disk that does not answer holds a single thread.
+/// Reads from the disk on a thread, one read at a time. So a disk that does not answer blocks only one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DiskReads(Arc<Mutex<()>>);
 

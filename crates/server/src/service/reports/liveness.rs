@@ -7,7 +7,7 @@ use tourbillon_durable::Health;
 /// The time without a poll of the store after which the loop that delivers timers counts as dead, if timers are due.
 const DEAD: Duration = Duration::from_secs(30);
 
-/// Remembers the number of claims of the loop that delivers timers, and the moment at which this number last grew.
+/// The number of claims of the loop that delivers timers, and the moment at which this number last grew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Liveness {
     claims: u64,
@@ -29,7 +29,7 @@ impl Liveness {
     }
 
     /// Fails with the reason if the loop that delivers timers waits too long for the store, or does not poll the store
-    /// although timers are due. While `capacity` timers are handled, the loop need not poll.
+    /// although timers are due. If `running` deliveries are as many as `capacity`, the loop need not poll.
     pub(super) fn judge(
         &mut self,
         health: &Health,

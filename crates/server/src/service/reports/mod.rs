@@ -95,13 +95,13 @@ impl Reports {
         // A removed namespace has no past, and the timers of other namespaces are not shown.
         self.namespaces.require(namespace)?;
         let mut entry = entry.filter(|entry| *entry.known.namespace == *namespace).ok_or(not_found)?;
-        // A dead timer is stored. So another process has dropped this one, or replayed it, and the end is not known.
+        // A dead timer is stored. So another process has dropped or replayed this timer, and its end is unknown.
         entry.end = entry.end.filter(|end| end.how != EndKind::Dead);
         Ok(ended(id, entry, under_way))
     }
 
-    /// Returns the past of the stored timer with this key. If there is none, returns the past of the timer that last
-    /// had the key, if this process has a history of that timer in memory, or delivers it now ([`InFlight`]).
+    /// Returns the past of the stored timer with this key. Without such a timer, returns the past of the timer that
+    /// last had the key, from the histories and running deliveries in the memory of this process ([`InFlight`]).
     pub(crate) async fn past_of_key(&self, namespace: &str, key: &str) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, by_key(namespace, key)).await;
         let id = match found {
@@ -121,9 +121,9 @@ impl Reports {
         Ok(stored.map(|timer| timer.namespace).or_else(|| self.in_flight.namespace_of(id)))
     }
 
-    /// Returns a page of at most `limit` timers that have ended, the latest first. The page has only timers whose
-    /// histories this process has in memory ([`InFlight`]). With `before`, returns only timers whose last event has a
-    /// lower number. If more timers may follow, also returns the value of `before` for the next page.
+    /// Returns a page of at most `limit` timers that have ended, the latest first, from the histories in the memory of
+    /// this process ([`InFlight`]). With `before`, the page has only timers whose last event has a lower number. If
+    /// more timers may follow, also returns the value of `before` for the next page.
     pub(crate) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -163,8 +163,8 @@ impl Reports {
         self.caller.hosts()
     }
 
-    /// Ends the pause of callbacks to a host, and closes the host's breakers. At first a few of the timers that wait
-    /// for the host become due, and more once the host has answered.
+    /// Ends the pause of callbacks to a host, and closes the host's breakers. At first only a few of the timers that
+    /// wait for the host become due. The others become due once the host has answered.
     pub(crate) fn reopen_host(&self, host: &str) {
         self.caller.close_breakers(host);
         self.deliveries.reopen(host);

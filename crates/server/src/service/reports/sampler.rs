@@ -17,7 +17,7 @@ pub(crate) struct Sampler {
     pub(crate) condition: Arc<Condition>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) history: Arc<History>,
-    /// The statistics from the service's start until the last sample. `overdue_ms` is unused.
+    /// The sums from the service's start until the last sample, without `overdue_ms`.
     pub(crate) sampled: Mutex<Sample>,
     pub(crate) stop: Stop,
 }

@@ -1,5 +1,5 @@
-//! Restores a backup into a data folder, or into the SQLite database of a service. The module documentation of the
-//! parent has the states of both restores.
+//! Restores a backup into a data folder, or into the SQLite database of a service. The documentation of the parent
+//! module has the states of both restores.
 
 use super::mark::{Mark, STORE, name_of_database, name_of_file, remove, sync_folder};
 use super::{RestoreError, Restored, add_namespaces, drop_timers, file_error, is_empty, verified};
@@ -23,14 +23,13 @@ fn lock(data: &Path) -> Result<File, RestoreError> {
     locked.ok_or_else(|| RestoreError::InUse(data.to_owned()))
 }
 
-/// Counts the timers in a store, by namespace.
 fn counts(store: &RedbStore) -> Result<Counts, BackupError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     Ok(runtime.block_on(store.counts())?)
 }
 
-/// Removes the files of the store from a data folder. They stay removed after a power failure, so the caller may then
-/// remove the mark.
+/// Removes the files of the store from a data folder, and syncs the folder. So the removal survives a power failure,
+/// and the caller may then remove the mark of the unfinished restore.
 fn remove_store(data: &Path) -> Result<(), RestoreError> {
     remove(&data.join(STORE))?;
     remove(&data.join(format!("{STORE}.ops")))?;

@@ -1,5 +1,5 @@
-//! The file `restoring`, the mark of an unfinished restore in a data folder. The mark names the store of the restore,
-//! because a data folder may have a store that no restore has written, beside the SQLite database of a restore.
+//! The file `restoring`, which marks a data folder while a restore is unfinished. The mark names the store of the
+//! restore: beside the SQLite database of a restore, a data folder may have another store.
 
 use super::{RestoreError, file_error};
 use std::fs::{File, OpenOptions};
@@ -30,25 +30,25 @@ pub(crate) fn is_half_restored(data: &Path) -> bool {
     data.join(MARK).exists()
 }
 
-/// Returns the name of an SQLite database in a mark, which is the same before and after the database is created. A
-/// database in the data folder has the path from this folder, so its name stays right if the folder moves. Any other
-/// database has its absolute path.
+/// Returns the name by which a mark (the file of an unfinished restore) identifies an SQLite database, even before the
+/// database exists. The name is the path from the data folder if the database is in this folder, so it stays valid if
+/// the folder moves. Otherwise it is the absolute path.
 pub(super) fn name_of_database(data: &Path, path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let in_folder = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
     let path = path.canonicalize().ok().or_else(in_folder).unwrap_or(path);
     match data.canonicalize().as_deref().map(|data| path.strip_prefix(data)) {
-        // The name begins with `./`, so it differs from the name of the store in a file.
+        // The name begins with `./`, so it differs from the name of a store in a file ([`name_of_file`]).
         Ok(Ok(in_data)) => Path::new(".").join(in_data),
         _ => path,
     }
 }
 
-/// The file `restoring` in a data folder, which the restore has locked.
+/// The file `restoring`, which marks an unfinished restore in a data folder. The restore has locked this folder.
 pub(super) struct Mark {
     path: PathBuf,
     file: File,
-    /// Whether the stored timers come from a restore that was killed.
+    /// Whether this restore may remove the stored timers, because a restore that was killed has stored them.
     may_drop: bool,
 }
 
@@ -61,8 +61,8 @@ impl Mark {
         options.open(path).map_err(file_error(path))
     }
 
-    /// Opens the mark of a restore that was killed. Returns `None` if the file does not exist. Fails if the
-    /// mark names another store than `store`.
+    /// Opens the mark that a killed restore has left in the data folder. Returns `None` if there is no mark. Fails if
+    /// the mark names another store than `store`.
     pub(super) fn left_behind(data: &Path, store: &Path) -> Result<Option<Self>, RestoreError> {
         let path = data.join(MARK);
         let file = match Self::open(&path, false) {
@@ -74,8 +74,8 @@ impl Mark {
         Ok(Some(mark))
     }
 
-    /// Returns whether the mark names the store `store`. Returns `false` if the mark names no store, because a restore
-    /// was killed while it wrote the mark. Fails if the mark names another store.
+    /// Returns whether the mark names the store `store`. Returns false if the mark names no store, because a restore
+    /// was killed during the write of the mark. Fails if the mark names another store.
     fn names(&self, store: &Path) -> Result<bool, RestoreError> {
         let mut text = Vec::new();
         (&self.file).read_to_end(&mut text).map_err(file_error(&self.path))?;
@@ -89,13 +89,13 @@ impl Mark {
         }
     }
 
-    /// Returns whether the stored timers come from a restore that was killed, so that this restore may remove them.
+    /// Returns whether this restore may remove the stored timers, because a restore that was killed has stored them.
     pub(super) fn may_drop(&self) -> bool {
         self.may_drop
     }
 
-    /// Returns the error of a restore into the store `store`, which has timers. `left_behind` is the mark that the
-    /// restore has found.
+    /// Makes the error of a restore into `store`, which already has timers. `left_behind` is the mark of a killed
+    /// restore, if there is one.
     pub(super) fn not_empty(left_behind: Option<&Self>, store: &Path) -> RestoreError {
         match left_behind.filter(|mark| !mark.may_drop) {
             Some(mark) => RestoreError::Unnamed(store.to_owned(), mark.path.clone()),
@@ -103,8 +103,8 @@ impl Mark {
         }
     }
 
-    /// Returns a mark that names the store `store`, which this restore has found empty. `left_behind` is the mark that
-    /// the restore has found.
+    /// Returns a mark that names `store`, a store that was found empty. Reuses `left_behind`, the mark of a killed
+    /// restore, if there is one.
     pub(super) fn made(left_behind: Option<Self>, data: &Path, store: &Path) -> Result<Self, RestoreError> {
         match left_behind {
             Some(mark) if mark.may_drop => Ok(mark),
@@ -113,13 +113,13 @@ impl Mark {
         }
     }
 
-    /// Makes a mark that names the store `store`, which this restore has found empty.
+    /// Creates a mark that names `store`, a store that was found empty.
     fn make(data: &Path, store: &Path) -> Result<Self, RestoreError> {
         let path = data.join(MARK);
         Self { file: Self::open(&path, true)?, path, may_drop: false }.named(data, store)
     }
 
-    /// Writes the name of the store `store`, which this restore has found empty, into the mark.
+    /// Writes `store`, the name of a store that was found empty, into the mark.
     fn named(mut self, data: &Path, store: &Path) -> Result<Self, RestoreError> {
         let text = [BEFORE_NAME, store.as_os_str().as_encoded_bytes(), AFTER_NAME].concat();
         let mut file = &self.file;
@@ -136,7 +136,8 @@ impl Mark {
     }
 }
 
-/// Returns the name of the store of a data folder in a mark. The name stays right if the folder moves.
+/// Returns the name by which a mark (the file of an unfinished restore) identifies the store file in the data folder.
+/// The name stays valid if the folder moves.
 pub(super) fn name_of_file() -> &'static Path {
     Path::new(STORE)
 }

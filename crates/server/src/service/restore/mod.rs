@@ -2,7 +2,8 @@
 //! running nodes.
 //!
 //! # States of a restore
-//! A restore that is killed leaves its state behind. Three rules hold in all stores:
+//! A restore that is killed leaves its state behind. A *mark* (a file) or a *note* (a document in Redis) shows that a
+//! restore is unfinished. Three rules hold in all stores:
 //!
 //! - No service opens a store with a mark or a note.
 //! - A restore removes timers only under a mark or a note which says that the store was found empty. All timers in the
@@ -10,9 +11,9 @@
 //! - A mark or a note that permits a removal goes away only after all timers are removed, or after the whole backup is
 //!   stored.
 //!
-//! **A file and SQLite.** The mark is the file `restoring` in the data folder (`mark.rs`). Its content names the
-//! store. The restore locks the data folder, as each service does, so a mark that another restore finds is one that was
-//! left behind.
+//! **A file and SQLite.** The mark is the file `restoring` in the data folder (`mark.rs`). Its content names the store.
+//! The restore locks the data folder, as each service does. So a mark that a later restore finds is that of a killed
+//! restore.
 //!
 //! | state | left by a kill | next restore | after an error |
 //! |---|---|---|---|
@@ -39,19 +40,20 @@
 //! | permission revoked by a node | a bare note | takes it, checks for timers | removes no timer, leaves the note |
 //!
 //! The servers refuse a restore's requests about timers from 15 seconds before the end of its note. So neither a
-//! process that stood still nor a request that was slow in the network changes the timers of another restore. If the
-//! answer to a request was lost, the restore waits for the end of the note as it was then, before it removes the
-//! timers. After a removal that failed, the note lasts until its end. Before a removal, the restore reads the note
-//! first: a note that it reads while its own note lasts is its own.
+//! process that was suspended nor a request that was slow in the network changes the timers of another restore. If the
+//! answer to a request was lost, the restore waits for the end that the note had at that time, and then removes the
+//! timers. After a removal that failed, the note stays until its end. Before a removal, the restore reads the note in
+//! Redis. While its own note has not ended, the note that it reads is its own.
 //!
-//! A node may have stood still while a restore looked for live nodes. Its timers then come to those of the restore. So
-//! each node looks for the note about once a second, and revokes the permission in it: a restore removes no timers that
-//! may be a node's. The restore finds its note lost at the next renewal, within three seconds. Before each removal of
-//! timers, it also looks for live nodes and reads the note. A node that stops revokes nothing, because a restore may
-//! begin as soon as the node has left. A node may also start while a restore begins. So it looks for the note again
-//! after its deliveries have begun, before it takes the first call. If it finds a note, it fails to start. It has then
-//! created no timers and no namespaces for clients. Its deliveries have begun, but they change only timers that the
-//! restore has stored. So it revokes nothing.
+//! A node that was suspended while a restore looked for live nodes may create timers beside those of the restore. So
+//! each node reads the note about once a second, and revokes the permission in it to remove timers. The restore finds
+//! its note changed at the next renewal, within three seconds. Before each removal of timers, it also looks for live
+//! nodes and reads the note. A node that stops revokes nothing, because a restore may begin as soon as the node has
+//! left.
+//!
+//! A node may also start while a restore begins. So the node reads the note again after its deliveries have begun,
+//! before it serves the first request. If there is a note, the node fails to start. By then it has created no timers
+//! and no namespaces for clients, and its deliveries have changed only timers of the restore. So it revokes nothing.
 //!
 //! **PostgreSQL.** A restore is one transaction (`postgres.rs`). A kill or an error in any state leaves nothing, and
 //! the next restore starts again.
@@ -81,8 +83,8 @@ use tourbillon_durable::backup::{self, BackupError};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{Counts, Durability, Filter, Op, StoreError, StoreErrorKind, TimerStore};
 
-/// The lifetime of the note in Redis that marks a running restore. If the restore does not renew its note within this
-/// time, it counts as killed. The time has room for a slow change of timers and several renewals.
+/// The lifetime of the note, the document in Redis that marks a running restore. A restore that does not renew its note
+/// within this time counts as killed. The time suffices for a slow change of timers and several renewals.
 const DEAD: Duration = Duration::from_secs(30);
 
 /// The reason why a restore of a backup failed.
@@ -94,18 +96,19 @@ pub(crate) enum RestoreError {
     Store(PathBuf, BackupError),
     /// A file other than the store cannot be read or written.
     File(PathBuf, io::Error),
-    /// This file marks an unfinished restore into another store, which the text names.
+    /// The file at this path marks an unfinished restore into another store, which the text names.
     OtherStore(PathBuf, Box<str>),
-    /// This store has timers. A restore that was killed before it stored any timers has left this file.
+    /// The store at the first path already has timers. The file at the second path is that of a restore that was killed
+    /// before it stored any timers.
     Unnamed(PathBuf, PathBuf),
     /// A service uses this data folder, or another process is restoring a backup into it.
     InUse(PathBuf),
-    /// This deployment already has timers, or cannot be read or written. The text names it, for example "the schema
-    /// shop".
+    /// The deployment that the text names already has timers, or cannot be read or written. An example of the text is
+    /// "the schema shop".
     Deployment(Box<str>, BackupError),
     /// Another process is restoring a backup into this deployment, or was doing so within the last 30 seconds.
     DeploymentUnderWay(Box<str>),
-    /// These nodes of this deployment are running. The values are the deployment and the names of the nodes.
+    /// Nodes of a deployment are running. The first value names the deployment, and the second value the nodes.
     Nodes(Box<str>, Names),
 }
 
@@ -182,8 +185,8 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// Removes all timers of a store. Fails if a timer is left. No service may run on the store. `confirm` is called before
-/// each change, and its failure ends the removal.
+/// Removes all timers of a store, on which no service may run. Fails if a timer is left. `confirm` is called before
+/// each change. If it fails, the removal ends.
 fn drop_timers(
     store: &dyn TimerStore,
     confirm: impl Fn() -> Result<(), StoreError>,
@@ -227,9 +230,9 @@ fn refuse_beside_nodes(store: &dyn TimerStore, name: &str) -> Result<(), Restore
     if live.is_empty() { Ok(()) } else { Err(RestoreError::Nodes(name.into(), live)) }
 }
 
-/// Adds the namespaces of a backup to the namespaces of the service, and also adds the namespaces that have restored
-/// timers (`used`) but are missing in the backup. Returns the names of the backup's namespaces that already existed,
-/// and the names of the added namespaces that were missing in the backup.
+/// Adds the namespaces of a backup to the stored namespaces. Also adds the namespaces that have restored timers
+/// (`used`) but are missing in the backup. Returns the names of the backup's namespaces that already existed, and the
+/// names of the added namespaces that were missing in the backup.
 fn add_namespaces(
     storage: NamespaceStorage,
     attached: &Attached,
@@ -238,8 +241,8 @@ fn add_namespaces(
     let (_, there) = block_on(storage.read())?;
     let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace).collect();
     let Merged { kept, bare, added } = merged(&there.namespaces, attached, used);
-    // This also makes the document of a deployment: a start takes a deployment with timers and without a document for
-    // one that has lost it.
+    // In a deployment, this also creates the document of the namespaces: a start takes a missing document for lost if
+    // there are timers.
     Namespaces::open(storage)?.change(|stored| {
         stored.namespaces.extend(added.clone());
         stored.copies = Copies::Refused;
@@ -309,7 +312,7 @@ mod tests {
         assert_eq!(stored(), 0);
     }
 
-    /// A machine that was suspended has a node of the deployment that was there before the restore.
+    /// Tests a node of the deployment before the restore, whose machine was suspended during the restore.
     #[test]
     fn a_node_that_comes_back_after_a_restore_puts_no_copy_over_the_backup() {
         let limited = |most| {

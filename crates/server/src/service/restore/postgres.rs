@@ -43,8 +43,8 @@ pub(crate) fn restore_in_postgres(
     if !is_empty(&store).map_err(of_store)? {
         return Err(RestoreError::Deployment(name.clone(), BackupError::NotEmpty));
     }
-    // The transaction begins with the first timers. Before that the file is checked, which may take minutes without an
-    // open transaction.
+    // The transaction begins with the first import. The file is checked before, for minutes perhaps, without an open
+    // transaction.
     let (mut begun, mut used) = (None, BTreeSet::new());
     let import = |timers: Vec<Timer>| {
         used.extend(timers.iter().map(|timer| timer.namespace.clone()));

@@ -1,4 +1,4 @@
-//! Restores a backup into a deployment on Redis. The module documentation of the parent has the states of the note.
+//! Restores a backup into a deployment on Redis. The documentation of the parent module has the states of the note.
 
 use super::{
     DEAD, RestoreError, Restored, add_namespaces, drop_timers, is_empty, refuse_beside_nodes, verified,
@@ -22,26 +22,27 @@ use tourbillon_redis::RedisStore;
 
 /// The time between two renewals of a restore's note in Redis (the document that marks a running restore).
 const WRITTEN: Duration = Duration::from_secs(3);
-/// The time before the end of a note from which the servers refuse the restore's requests about timers. A request may
-/// reach its server late, and the clocks of the servers differ a little. Even so, the request has no effect after the
-/// end of the note, when another restore may run.
+/// The time before the end of a restore's note from which the servers refuse the restore's requests about timers. A
+/// request may reach its server late, and the clocks of the servers differ a little. Even so, it has no effect after
+/// the end of the note, when another restore may run.
 const MARGIN: Duration = Duration::from_secs(15);
-/// The word in a note after the moment, which says that the restore has found the deployment empty.
+/// The second word in the text of a note, after the moment at which the note ends. It means that the deployment was
+/// found empty.
 const EMPTY: &str = "empty";
 
-/// The note of this restore (the document in Redis that marks a running restore), as this process has last written it.
+/// The note of this restore (the document in Redis that marks a running restore), as this process last wrote it.
 #[derive(Clone, Copy)]
 struct Note {
     version: u64,
-    /// The moment from which another restore may take the note.
+    /// The end of the note: the moment from which another restore may overwrite the note.
     until: UtcMillis,
-    /// Whether a restore has found the deployment empty since the note exists. If so, all timers in the deployment come
-    /// from a restore, and a restore may remove them.
+    /// Whether the deployment was found empty under this note. If so, all timers in the deployment come from a restore,
+    /// so a restore may remove them.
     may_drop: bool,
 }
 
 impl Note {
-    /// Writes the note if it still has the version `version`. Returns `None` if another process has changed the note.
+    /// Writes the note if it still has the version `version` in the store. Otherwise returns `None`.
     fn write(
         store: &RedisStore,
         version: u64,
@@ -54,8 +55,8 @@ impl Note {
         Ok(written.map(|version| Self { version, until, may_drop }))
     }
 
-    /// Writes this restore's note, so that no other restore begins. Returns `None` if another restore is running. The
-    /// note of a killed restore keeps its permission to remove timers, and a new note has none.
+    /// Writes the note of this restore, so that no other restore begins. Returns `None` if another restore is running.
+    /// The note permits the removal of timers only if it replaces such a note of a killed restore.
     fn take(store: &RedisStore) -> Result<Option<Self>, StoreError> {
         let found = block_on(store.document(RESTORING))?;
         let text = found.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()).unwrap_or_default();
@@ -68,20 +69,20 @@ impl Note {
         Self::write(store, version, store.now() + DEAD, rest == EMPTY)
     }
 
-    /// Renews the note for [`DEAD`]. `may_drop` says whether the deployment was found empty. Returns `None` if another
-    /// process has changed the note.
+    /// Extends the note until [`DEAD`] from now. `may_drop` says whether the deployment was found empty. Returns `None`
+    /// if another process has changed the note.
     fn renew(self, store: &RedisStore, may_drop: bool) -> Result<Option<Self>, StoreError> {
         Self::write(store, self.version, store.now() + DEAD, may_drop)
     }
 
-    /// Lets the store work with timers while the note lasts, and no longer.
+    /// Limits the store's requests about timers to the lifetime of the note, less [`MARGIN`].
     fn limit(self, store: &RedisStore) {
         let margin = u64::try_from(MARGIN.as_millis()).unwrap_or(u64::MAX);
         store.work_until(Some(UtcMillis::from_millis(self.until.as_millis().saturating_sub(margin))));
     }
 
-    /// Gives up the note after a failure before any change of timers. Removes the note if no restore has stored timers
-    /// under it. Otherwise leaves it, and the next restore takes it without a wait.
+    /// Ends the note after a failure before any change of timers. Removes the note, unless it permits the removal of
+    /// timers of an earlier restore. Such a note stays, but ends at once, so the next restore need not wait.
     fn give_up(self, store: &RedisStore) {
         if self.may_drop {
             return self.leave(store, UtcMillis::from_millis(0));
@@ -90,17 +91,17 @@ impl Note {
         let _removed = block_on(store.replace_document(RESTORING, self.version, None));
     }
 
-    /// Leaves the note behind after a failure, because a part of a backup may be stored. The next restore takes the
-    /// note at the moment `until`.
+    /// Leaves the note in Redis after a failure, because a part of a backup may be stored. The note ends at the moment
+    /// `until`, when the next restore may overwrite it.
     fn leave(self, store: &RedisStore, until: UtcMillis) {
         // If this change fails, too, the note is as a killed restore leaves it.
         let _left = Self::write(store, self.version, until, self.may_drop);
     }
 }
 
-/// Removes the permission to remove timers from the note of a restore, if there is one. A running node calls this
-/// function, because timers in the deployment may now come from the node. Does nothing once the node stops, because the
-/// restore may have begun after the node has left.
+/// Removes the permission to remove timers from the note of a restore, if there is a note. A running node calls this
+/// function, because timers in the deployment may now come from the node. Does nothing once the node stops, because a
+/// restore may begin as soon as the node has left.
 pub(crate) async fn revoke(store: &dyn ClusterStore, stop: &Stop) -> Result<(), StoreError> {
     let Some(note) = store.document(RESTORING).await? else { return Ok(()) };
     let text = core::str::from_utf8(&note.value).unwrap_or_default();
@@ -108,7 +109,7 @@ pub(crate) async fn revoke(store: &dyn ClusterStore, stop: &Stop) -> Result<(), 
     if let Some((until, EMPTY)) = text.split_once(' ')
         && !stop.has_begun()
     {
-        // If the restore has renewed its note since the read, the next call finds the new note.
+        // If the restore has renewed its note since the read, this change fails, and the next call reads the new note.
         store.replace_document(RESTORING, note.version, Some(until.as_bytes())).await?;
     }
     Ok(())
@@ -125,10 +126,10 @@ fn lost() -> StoreError {
 struct Hold {
     ending: Sender<()>,
     thread: JoinHandle<Result<Note, StoreError>>,
-    /// The moment until which the note lasts, in milliseconds.
+    /// The end of the note, in milliseconds since 1970.
     until: Arc<AtomicU64>,
-    /// Whether the restore has seen a live node. From then on, the restore removes no timers, and writes its note
-    /// without the permission. The node itself may die before it revokes the permission.
+    /// Whether the restore has seen a live node. From then on, the restore removes no timers, and its note permits no
+    /// removal, even if the node dies before it revokes the permission itself.
     is_beside_node: Arc<AtomicBool>,
 }
 
@@ -150,14 +151,14 @@ impl Hold {
         Ok(Self { ending, thread, until, is_beside_node })
     }
 
-    /// Fails if another restore may take the note before a change of timers that begins now has ended.
+    /// Fails if the note may end, so that another restore may begin, during a change of timers that starts now.
     fn confirm(&self, store: &RedisStore) -> Result<(), StoreError> {
         let until = UtcMillis::from_millis(self.until.load(Ordering::Relaxed));
         if self.thread.is_finished() || until <= store.now() + MARGIN { Err(lost()) } else { Ok(()) }
     }
 
-    /// Fails if another restore may take the note soon, if a node runs or has run under this note, or if a node has
-    /// revoked the permission to remove timers.
+    /// Fails if the note ends soon, so that another restore may begin. Also fails if a node is running or was running
+    /// under this note, or if a node has revoked the permission to remove timers.
     fn confirm_removal(&self, store: &RedisStore) -> Result<(), StoreError> {
         refuse_beside_nodes(store, "the deployment").map_err(|error| {
             if matches!(error, RestoreError::Nodes(..)) {
@@ -173,11 +174,11 @@ impl Hold {
         if !matches!(text.split_once(' '), Some((_, EMPTY))) {
             return Err(lost());
         }
-        // The note is this restore's own only if it still lasts after the read, which may be slow.
+        // The read may be slow. It has read this restore's own note only if the note has not ended yet.
         self.confirm(store)
     }
 
-    /// Waits until no request that this restore has sent can have an effect any more.
+    /// Waits for the present end of the note, after which no request that was already sent can have an effect.
     fn settle(&self, store: &RedisStore) {
         let until = UtcMillis::from_millis(self.until.load(Ordering::Relaxed));
         while store.now() < until {
@@ -185,9 +186,9 @@ impl Hold {
         }
     }
 
-    /// Stops the thread that renews the note. Returns the note, with whose version the caller removes it. The returned
-    /// note has no permission to remove timers if the restore has seen a live node. Fails if another process has taken
-    /// the note.
+    /// Stops the thread that renews the note. Returns the note, whose version the caller needs to remove it. If the
+    /// restore has seen a live node, the returned note does not permit the removal of timers. Fails if another process
+    /// has changed the note.
     fn end(self) -> Result<Note, StoreError> {
         drop(self.ending);
         let panicked =
@@ -214,7 +215,7 @@ pub(crate) fn restore_shared(
     let (at, attached) = verified(from)?;
     let store = Arc::new(open_store(redis).map_err(of_store)?);
     let (note, is_left_behind) = begin(&store, &name)?;
-    // If no thread starts, the note stays with its permission, and the next restore finds only timers of a restore.
+    // If no thread starts, the note stays and permits the removal of timers, which are all from a restore.
     let hold = Hold::begin(&store, note).map_err(of_store)?;
     let confirm = || hold.confirm(&store);
     let confirm_removal = || hold.confirm_removal(&store);
@@ -239,14 +240,14 @@ pub(crate) fn restore_shared(
     };
     let restored = fill();
     if matches!(&restored, Err(error) if is_unknown(error)) {
-        // The servers may get a request later, and would store timers after the removal.
+        // The servers may still receive a request, and would then store timers after the removal.
         hold.settle(&store);
     }
-    // The timers are removed under the note. Otherwise another restore could store timers at the same time, and this
-    // restore would remove them.
+    // The timers are removed while the note lasts. Otherwise another restore could store timers at the same time, and
+    // this restore would remove them.
     let dropped = if restored.is_err() { drop_timers(&*store, confirm_removal) } else { Ok(()) };
-    // If another process has taken the note, the timers belong to that process. `end` then fails, and this restore
-    // does not change the note.
+    // If another process has overwritten the note, the timers belong to that process. `end` then fails, and this
+    // restore does not change the note.
     let note = hold.end().map_err(of_store)?;
     if let Err(error) = dropped {
         // A request to remove timers may still be under way, so the next restore waits for the end of the note.
@@ -260,15 +261,15 @@ pub(crate) fn restore_shared(
     restored
 }
 
-/// Returns whether the servers may still carry out a request of a restore that has failed.
+/// Returns whether the servers may still execute a request of the restore that has failed with `error`.
 fn is_unknown(error: &RestoreError) -> bool {
     let RestoreError::Deployment(_, BackupError::Store(error)) = error else { return false };
     error.kind() == StoreErrorKind::Unknown
 }
 
-/// Takes the note of a deployment, and checks that nodes are not running. Also checks that the deployment is empty,
-/// unless an earlier restore has found it empty and was killed later. Returns the note, which permits the removal of
-/// timers, and whether the permission comes from an earlier restore. After a failure, the timers are as they were.
+/// Writes the note of this restore. Checks that no nodes are running, and that the deployment is empty, unless a killed
+/// restore has already found it empty. Returns the note, which permits the removal of timers, and whether this
+/// permission comes from a killed restore. After a failure, the timers are unchanged.
 fn begin(store: &RedisStore, name: &str) -> Result<(Note, bool), RestoreError> {
     let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
     let under_way = || RestoreError::DeploymentUnderWay(name.into());

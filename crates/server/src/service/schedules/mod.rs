@@ -92,8 +92,8 @@ impl ScheduleAdmin {
         self.call(move |schedules| {
             let most = owner.limits.max_schedules.unwrap_or(most);
             let stored = put(schedules, schedule, template, most);
-            // The removal of the namespace waits until this value is dropped. By now the schedule is stored, even if
-            // the client has gone.
+            // The removal of the namespace waits until this value is dropped, which happens after the write even if the
+            // client has gone.
             drop(owner);
             stored
         })
@@ -228,7 +228,7 @@ impl ScheduleAdmin {
         let namespace = at.namespace.clone();
         let triggered = self.call(move |schedules| {
             let id = schedules.trigger(&at);
-            // The removal of the namespace waits until this value is dropped. By now the timer is stored, even if the
+            // The removal of the namespace waits until this value is dropped, which happens after the write even if the
             // client has gone.
             drop(stays);
             id

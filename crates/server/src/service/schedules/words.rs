@@ -106,8 +106,7 @@ pub(super) fn shown_occurrence(occurrence: &Occurrence) -> api::Occurrence {
     }
 }
 
-/// Makes the request that would create the stored schedule again. `with_payload` adds the headers and bodies of
-/// callbacks.
+/// Makes the request that would create the stored schedule. `with_payload` adds the headers and bodies of callbacks.
 pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
     let ScheduleView { schedule, template, .. } = view;
     let gap = |skip: bool| Some(if skip { api::Gap::Skip } else { api::Gap::Move });
@@ -149,7 +148,7 @@ pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
 /// timers). `with_payload` adds the headers and bodies of callbacks.
 pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::ScheduleView {
     let progress = &view.progress;
-    // An instant that waits still gets its occurrence, so the schedule has not ended even if no instant follows.
+    // A timer is still created for a waiting instant, so the schedule has not ended even if no later instant follows.
     let goes_on = progress.next.is_some() || progress.has_waiting();
     let state = match (&progress.fault, progress.paused, goes_on) {
         (Some(_), ..) => api::ScheduleState::Parked,

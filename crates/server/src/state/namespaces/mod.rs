@@ -15,21 +15,21 @@
 //! | the store loses a change, for example by a failover | none. The next read finds another version |
 //!
 //! # The loss of the document
-//! Each node makes the shared document at its start, and nobody removes it. So if a node that has a copy finds no
-//! document, the store has lost it. An absent document then does not mean that there are no namespaces: that would end
-//! pauses, and deliver without secrets.
+//! Each node makes sure at its start that the shared document exists, and nobody removes it. So if a node that has a
+//! copy finds no document, the store has lost it. The node then must not act as if there were no namespaces: that would
+//! end pauses, and send callbacks without signatures.
 //!
 //! | state of the node | event | next state |
 //! |---|---|---|
 //! | kept | a read finds no document | lost: the read fails, the copy stays, and every change fails |
 //! | lost | a read finds a document | kept, with the namespaces of the document, or after a put-back |
 //!
-//! Somebody may make a new document before a node with a copy has noticed the loss. So a document has *origins*: who
-//! makes it where the store has none draws a random number for it, and each change keeps the number. If a document
-//! lacks an origin of a node's copy, the store has lost the document of the copy. The node then *puts its copy back*:
-//! it adds its origins to the document, and what the document lacks. Limits and secrets that a client has set since the
-//! loss stay, and so does a namespace that a client has made since. What the document does with copies is a part of it
-//! ([`Copies`]):
+//! A new document may be made before a node with a copy has noticed the loss. So a document has *origins*, which are
+//! random numbers: a process that makes the document while the store has none draws an origin, and each later change
+//! keeps it. If a document lacks an origin of a node's copy, the store has lost the document of this copy. The node
+//! then *puts its copy back*: it adds the origins, namespaces, limits and secrets that the document lacks. Those that
+//! clients have created or set since the loss stay. The field [`Copies`] of the document says whether nodes add their
+//! copies:
 //!
 //! | event | origins | copies |
 //! |---|---|---|
@@ -41,8 +41,8 @@
 //! | a put-back | those of the copy are added | are added |
 //! | the end of a mend for which no copy came, or a start without timers | stay | are added, and no longer awaited |
 //!
-//! Each write names the version that it replaces, so of two writes at the same time the later one is refused. Its
-//! sender reads the document and begins again. The races end so:
+//! Each write names the version that it replaces, so of two concurrent writes the second is refused. Its sender reads
+//! the document and repeats its change. The races end so:
 //!
 //! | race | ending |
 //! |---|---|
@@ -56,8 +56,8 @@
 //! | a node comes back after a restore, with the copy of an earlier deployment | it drops the copy |
 //! | the same, but the deployment was made anew by a start | it puts the copy back, however old the copy is |
 //!
-//! Reads and changes of one node may overlap. A read does not wait for a change, so a change that the store does not
-//! answer holds up no read.
+//! Reads and changes of one node may overlap. A read does not wait for a change, so a store that does not answer a
+//! change does not delay reads.
 
 #[cfg(test)]
 mod tests;
@@ -83,19 +83,18 @@ use tracing::{error, info, warn};
 
 type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 
-/// Returns the problem of each request about a namespace that is being removed. The client may send the request again,
-/// because the removal may find timers, and then the namespace stays.
+/// Returns the problem for each request about a namespace that is being removed. The client may repeat the request,
+/// because a removal that finds timers ends, and the namespace stays.
 pub(super) fn being_removed() -> Problem {
     let detail = "a removal of this namespace is under way";
     Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000)
 }
 
-/// The age at which a node's copy of the namespaces becomes old. Before a node creates a timer, it reads the namespaces
-/// again if its copy is old. A node that removes a namespace waits for this time, so that the other nodes notice the
-/// removal.
+/// The age from which a node's copy of the namespaces is old. If its copy is old, a node reads the namespaces again
+/// before it creates a timer. A removal of a namespace waits for this time, so that the other nodes read its mark.
 pub(crate) const VIEW: Duration = Duration::from_secs(5);
-/// The longest time for which the creation of a timer waits for a new copy of the namespaces. After a failed read, no
-/// creation waits again before the time [`AGAIN`] has passed.
+/// The longest time for which the creation of a timer waits for a new copy of the namespaces. After a failed read,
+/// creations use the old copy without a wait for the time [`AGAIN`].
 const PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(1);
 /// The text about the loss of the document, for people.
@@ -109,42 +108,42 @@ fn outrun() -> io::Error {
     io::Error::other(format!("other nodes changed the namespaces during {TURNS} attempts"))
 }
 
-/// The function that [`Namespaces`] calls when its copy has changed, with the names of the namespaces that are new.
+/// The function that [`Namespaces`] calls after a change of its copy, with the names of the new namespaces.
 type Listener = Box<dyn Fn(&[Box<str>]) + Send + Sync>;
 
 /// This node's copy of the namespaces, and the place where the namespaces are stored.
 pub(crate) struct Namespaces {
     storage: NamespaceStorage,
-    /// Locked while this process changes the stored namespaces, so that its changes do not overlap. The value says
-    /// whether a write of the file has failed, so that the file may differ from the copy.
+    /// Locked while this process changes the stored namespaces, so that its changes do not overlap. The value is true
+    /// if the last write of the file has failed, so that the file may differ from the copy.
     writing: Mutex<bool>,
-    /// Locked while [`renew`](Self::renew) reads the stored namespaces, so that calls that wait share the next read.
+    /// Locked while [`renew`](Self::renew) reads the stored namespaces, so that waiting calls share the next read.
     reading: tokio::sync::Mutex<()>,
     known: RwLock<Known>,
     listener: OnceLock<Listener>,
     /// The moment of the last failed attempt to read the namespaces again before a timer is created. `None` if no
     /// attempt has failed.
     failed: Mutex<Option<Instant>>,
-    /// Whether the last read has found that the store has lost the document.
+    /// Whether the store had lost the document of the namespaces at the last read.
     is_lost: AtomicBool,
 }
 
-/// A copy of the namespaces as they were read or stored. Its moments are those of [`ServerTime::moment`], so that they
-/// also count the time for which the machine is suspended.
+/// A node's copy of the stored namespaces. Its moments come from [`ServerTime::moment`], which continues to count while
+/// the machine is suspended.
 #[derive(Default)]
 struct Known {
     /// The namespaces that are not being removed.
     map: Arc<Map>,
     /// The namespaces that are being removed.
     removed: BTreeMap<Box<str>, Removed>,
-    /// The values that later values have replaced, by the names of their namespaces. The next change of the copy
-    /// forgets the values without holders.
+    /// Former values of namespaces that were changed or removed, by name. Each change of the copy drops the values that
+    /// nobody else references.
     former: BTreeMap<Box<str>, Vec<Weak<Namespace>>>,
     origins: BTreeSet<u64>,
     copies: Copies,
     version: u64,
-    /// The moment at which the call was sent that has made the copy or confirmed it. The copy includes all changes
-    /// before this moment.
+    /// The moment at which the last read or write was sent that has produced or confirmed the copy. The copy includes
+    /// all changes before this moment.
     at: Timestamp,
     /// The moment at which the copy was made.
     made: Timestamp,
@@ -154,7 +153,7 @@ struct Known {
 struct Removed {
     namespace: Arc<Namespace>,
     removal: u64,
-    /// The moment since which the copy has had the mark.
+    /// The moment at which this node's copy got the mark of the removal.
     since: Timestamp,
 }
 
@@ -163,8 +162,8 @@ impl Known {
         self.map.get(name).or_else(|| self.removed.get(name).map(|removed| &removed.namespace))
     }
 
-    /// Replaces the copy. Returns the names of the namespaces that are new. `at` is the moment at which the call was
-    /// sent that has brought `stored`.
+    /// Replaces the copy by `stored`, which has the version `version`. Returns the names of the new namespaces. `at` is
+    /// the moment at which the read or write of `stored` was sent.
     fn replace(&mut self, version: u64, stored: StoredNamespaces, at: Timestamp) -> Vec<Box<str>> {
         let StoredNamespaces { mut namespaces, removals, origins, copies } = stored;
         namespaces.entry(DEFAULT.into()).or_default();
@@ -197,7 +196,7 @@ impl Known {
                 self.former.entry(name.clone()).or_default().push(Arc::downgrade(value));
             }
         }
-        // From here on, only the holders have the former values.
+        // From here on, only holders ([`Namespaces::is_held`]) reference the former values.
         drop((before.map, before.removed));
         self.former.retain(|_, values| {
             values.retain(|value| value.strong_count() > 0);
@@ -206,7 +205,7 @@ impl Known {
         new
     }
 
-    /// Returns the stored namespaces. The values are copies, so they are no holders: see [`Namespaces::is_held`].
+    /// Returns the namespaces of the copy as clones, which do not count as holders in [`Namespaces::is_held`].
     fn stored(&self) -> StoredNamespaces {
         let removed = self.removed.iter().map(|(name, removed)| (name, &removed.namespace));
         let all = self.map.iter().chain(removed);
@@ -243,34 +242,34 @@ impl Namespaces {
         })
     }
 
-    /// Returns whether the namespaces are lost or were never made, as far as this node has read: the store has no
-    /// document, or a document that awaits the copy of a node.
+    /// Returns whether the store had no document of the namespaces at the last read, or a document that awaits the copy
+    /// of a node. The namespaces are then lost, or were never created.
     pub(crate) fn are_absent(&self) -> bool {
         let known = self.known();
         self.is_shared() && (known.version == 0 || known.copies == Copies::Awaited)
     }
 
-    /// Returns a text for people if the store has lost the document of the namespaces, of which this node has a copy.
+    /// Returns a text for people if the store has lost the document of which this node has a copy.
     pub(crate) fn loss(&self) -> Option<&'static str> {
         self.is_lost.load(Ordering::Relaxed).then_some(LOSS)
     }
 
-    /// Makes the shared document if the store has none. From then on its absence is a loss. A document that awaits
-    /// copies awaits them no longer. Blocks the calling thread.
+    /// Creates the shared document if the store has none, so that its absence is a loss from then on. If the document
+    /// awaits copies of nodes, ends this wait. Blocks the calling thread.
     pub(crate) fn make_document(&self) -> io::Result<()> {
         if !self.are_absent() {
             return Ok(());
         }
         match self.change(StoredNamespaces::await_no_copy) {
-            // The document may be there, although no replica has confirmed it in time. A start needs no more.
+            // The document may exist although no replica has confirmed its creation in time. This suffices for a start.
             Err(_) if block_on(self.renew()).is_ok() && !self.are_absent() => Ok(()),
             made => made,
         }
     }
 
-    /// Makes `listener` the function that is called after each change of the copy, before anybody sees the changed
-    /// copy. The function gets the names of the namespaces that are new. An earlier namespace may have had the same
-    /// name. The function must not call methods of this value. A second call of this method has no effect.
+    /// Sets the function that is called with the names of the new namespaces after each change of the copy, before
+    /// other threads can see this change. A new namespace may have the name of an earlier namespace. The function must
+    /// not call methods of this value. A second call of this method has no effect.
     pub(crate) fn on_change(&self, listener: impl Fn(&[Box<str>]) + Send + Sync + 'static) {
         let _is_first = self.listener.set(Box::new(listener));
     }
@@ -279,8 +278,8 @@ impl Namespaces {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the copy with `change`, which returns the names of the new namespaces, or `None` if it has changed
-    /// nothing.
+    /// Changes the copy with `change`. Then calls the listener with the names of the new namespaces, which `change`
+    /// returns. If `change` returns `None`, nothing has changed.
     fn update(&self, change: impl FnOnce(&mut Known) -> Option<Vec<Box<str>>>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if let (Some(new), Some(listener)) = (change(&mut known), self.listener.get()) {
@@ -303,8 +302,8 @@ impl Namespaces {
         self.known().map.get(name).cloned()
     }
 
-    /// Returns the namespace with this name, even if it is being removed. The caller becomes one of its holders: see
-    /// [`is_held`](Self::is_held).
+    /// Returns the namespace with this name, even if it is being removed. Until the value is dropped,
+    /// [`is_held`](Self::is_held) counts the caller as a holder.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Namespace>> {
         self.known().find(name).cloned()
     }
@@ -322,15 +321,15 @@ impl Namespaces {
     /// Returns the namespace with this name. First reads the namespaces again if this node's copy is old. Fails if the
     /// namespace does not exist, or if it is being removed.
     ///
-    /// Called before something is stored in the namespace, because another node may have removed the namespace.
+    /// Must be called before a write into the namespace, because another node may have removed the namespace.
     pub(crate) async fn require_fresh(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         self.freshen().await;
         self.require(name)
     }
 
-    /// Returns whether a creation or a delivery still has the namespace `name`, which is being removed, or has it as it
-    /// was before a change. The removal of a namespace waits for these holders, because each of them may still store a
-    /// timer or a schedule, or record the end of a delivery.
+    /// Returns whether a creation or a delivery still holds a reference to the namespace `name`, which is being
+    /// removed, or to a former value of this namespace. The removal waits for these holders, because they may still
+    /// store a timer or a schedule, or record the end of a delivery.
     pub(crate) fn is_held(&self, name: &str) -> bool {
         let known = self.known();
         let is_removed_held =
@@ -363,8 +362,8 @@ impl Namespaces {
         }
     }
 
-    /// Reads the stored namespaces again. Uses the result only if the copy was made before the read was sent. Puts the
-    /// copy back if the store has lost its document.
+    /// Reads the stored namespaces again. Drops the result if the copy was replaced after the read was sent. If the
+    /// store has lost the document of the copy, adds the copy to the document that was read.
     async fn read(&self) -> io::Result<()> {
         for _ in 0..TURNS {
             let sent = ServerTime::moment();
@@ -373,7 +372,7 @@ impl Namespaces {
                 let known = self.known();
                 (known.version, known.made, stored.lacks(&known.origins).then(|| known.stored()))
             };
-            // Such a read may have been answered before this node has made the document.
+            // The result may then be older than the document that this node has made since.
             if sent <= made {
                 return Ok(());
             }
@@ -402,7 +401,7 @@ impl Namespaces {
         Err(outrun())
     }
 
-    /// Notes whether the store has lost the document, and fails if it has. Logs the loss and its end.
+    /// Stores whether the document is lost. Logs each change of this state. Fails if the document is lost.
     fn note_loss(&self, is_lost: bool) -> io::Result<()> {
         match (self.is_lost.swap(is_lost, Ordering::Relaxed), is_lost) {
             (false, true) => error!(target: "namespaces", "{LOSS}"),
@@ -412,12 +411,12 @@ impl Namespaces {
         if is_lost { Err(io::Error::other(LOSS)) } else { Ok(()) }
     }
 
-    /// Reads the stored namespaces again. Afterwards, the copy includes all changes from before the call.
+    /// Reads the stored namespaces again. After success, the copy includes all changes before the call.
     pub(crate) async fn renew(&self) -> io::Result<()> {
         let asked = ServerTime::moment();
         let _one_at_a_time = self.reading.lock().await;
-        // A read that was sent during the wait also serves this call. Each turn of this loop whose result is not used
-        // has found a change of this node, and a change that is sent after the call ends the loop.
+        // A read that was sent during the wait for the lock also serves this call. If the result of a read is not used,
+        // this node has changed the copy. Once such a change was sent after the call, the loop ends.
         while self.known().at <= asked {
             self.read().await?;
         }
@@ -425,9 +424,8 @@ impl Namespaces {
     }
 
     /// Reads the stored namespaces again if this node's copy is old. If the read fails, the old copy stays in use,
-    /// because the server that stores the namespaces may be down while the servers that store the timers still answer.
-    /// If a timer is then created in a removed namespace, the timer is not delivered when it is due, but stays in the
-    /// store.
+    /// because the server with the namespaces may be down while the servers with the timers still answer. A timer that
+    /// is then created in a removed namespace stays in the store, and is not delivered.
     pub(crate) async fn freshen(&self) {
         if !self.is_shared() || ServerTime::moment() - self.known().at <= VIEW {
             return;
@@ -442,13 +440,13 @@ impl Namespaces {
     }
 
     /// Changes the namespaces with `change`, and returns once the change is stored. If another node has changed the
-    /// namespaces in between, calls `change` again with the newer namespaces. Blocks the calling thread.
+    /// namespaces since they were read, calls `change` again with the newer namespaces. Blocks the calling thread.
     pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut StoredNamespaces) -> T) -> io::Result<T> {
         self.try_change(|stored| Ok::<_, Infallible>(change(stored))).map(|Ok(answer)| answer)
     }
 
-    /// Changes the namespaces as [`change`](Self::change) does, unless `change` refuses. Stores nothing then, but first
-    /// makes sure that `change` has seen the newest namespaces. Blocks the calling thread.
+    /// Changes the namespaces as [`change`](Self::change) does. If `change` fails for the newest namespaces, stores
+    /// nothing and returns its error. Blocks the calling thread.
     pub(crate) fn try_change<T, E>(
         &self,
         mut change: impl FnMut(&mut StoredNamespaces) -> Result<T, E>,
@@ -476,14 +474,14 @@ impl Namespaces {
                     return Ok(answer);
                 }
             }
-            // This read does not wait for a read of `renew`, which may get no answer.
+            // This read is independent of a read by `renew`, which may never get an answer.
             block_on(self.read())?;
         }
         Err(outrun())
     }
 
-    /// Stores `stored` in the place of `before`, which has the version `version`. Returns the new version, or `None` if
-    /// another node has changed the namespaces.
+    /// Replaces the stored namespaces `before`, of the version `version`, by `stored`. Returns the new version, or
+    /// `None` if another node has changed the namespaces.
     fn store(
         &self,
         version: u64,
@@ -494,7 +492,7 @@ impl Namespaces {
         if self.is_shared() {
             return block_on(self.storage.replace(version, stored));
         }
-        // A file has no marks. So a removal can also set and remove its mark while the disk is full.
+        // A file does not contain marks. So a removal can set and remove its mark even while the disk is full.
         let has_changed = before.namespaces != stored.namespaces;
         if has_changed || *file_differs {
             let written = block_on(self.storage.replace(version, stored));
@@ -507,8 +505,8 @@ impl Namespaces {
         Ok(Some(version))
     }
 
-    /// Returns the namespaces whose marks this node's copy has had for the time `age`, each with the number of its
-    /// removal.
+    /// Returns the namespaces that have been marked for removal in this node's copy for the time `age`, each with the
+    /// number of its removal.
     pub(crate) fn stale_removals(&self, age: Duration) -> Vec<(Box<str>, u64)> {
         let (known, now) = (self.known(), ServerTime::moment());
         let stale = known.removed.iter().filter(|(_, removed)| now - removed.since >= age);

@@ -200,7 +200,7 @@ fn each_change_of_the_copy_is_told_with_the_namespaces_that_are_new() {
     assert_eq!(renewed(), ["a"]);
 }
 
-/// The documents of a deployment without the document of the namespaces, which its store has lost.
+/// Removes the document of the namespaces, as if the store had lost it.
 fn lose(documents: &Documents) {
     assert!(documents.lock().unwrap().remove(NAMESPACES).is_some());
 }
@@ -242,7 +242,7 @@ fn a_change_finds_the_loss_of_the_document_by_itself() {
     assert!(one.require("a").is_ok() && one.loss().is_some());
 }
 
-/// Returns the document that a mend makes, or whose copies are as given.
+/// Makes a document of namespaces that was not yet changed, such as `tourbillond mend` makes.
 fn first(copies: Copies) -> StoredNamespaces {
     let mut first = StoredNamespaces { copies, ..StoredNamespaces::default() };
     first.draw_origin().unwrap();

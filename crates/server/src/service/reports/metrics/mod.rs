@@ -180,7 +180,7 @@ impl MetricsPage {
         }
         let known: u64 = parked.values().sum();
         let by_reason = PARKED_FOR.map(|why| (why, parked.get(why).copied().unwrap_or(0)));
-        // `known` may be greater than `all`, because the two numbers were read at different moments.
+        // `known` may exceed `all`, because the two numbers were read at different moments.
         let others = ("other", all.saturating_sub(known));
         let help = "Parked timers by the reason, at most some seconds ago.";
         page.by_label("parked", "gauge", help, "why", by_reason.into_iter().chain([others]));

@@ -101,8 +101,9 @@ impl Claims {
         Ok(claimed)
     }
 
-    /// Notes that the claim with the token `token` returns the timers in `claimed`. If one of its answers was lost, a
-    /// later claim must not return them again, and the next claim must come at once to ask for the other timers.
+    /// Records that the claim with the token `token` returns the timers in `claimed`. If an answer of this claim
+    /// was lost, wakes the runtime. A later claim then asks for this claim's leases, and must not return these
+    /// timers again.
     pub(super) fn note_returned(&self, token: Token, claimed: &Claimed) {
         self.doubts.note_returned(token, claimed.leased.iter().map(|leased| leased.timer.id));
         if self.doubts.has(token) {

@@ -50,8 +50,8 @@ pub(crate) struct Leases {
     node: Arc<Node>,
     held: Arc<Held>,
     pub(super) transactions: Arc<Transactions>,
-    /// The shards of leased timers without a kept copy, as renewals have found them. On slow servers, a renewal may end
-    /// after the search of such a timer. The next renewal then needs no search.
+    /// The shards of leased timers of which this process keeps no copy, as renewals have found them. So the next
+    /// renewal needs no search, even if a slow server lets this renewal fail after its search.
     searched: Mutex<HashMap<TimerId, Shard>>,
 }
 
@@ -143,8 +143,8 @@ impl Leases {
         Ok(self.hand_out(leased, token).collect())
     }
 
-    /// Renews leases. In a cluster, fails only if no server has answered. If a server does not answer, the next call
-    /// may still renew its leases. Otherwise they end by themselves.
+    /// Renews leases. In a cluster, fails only if no server answers, or if the store is closed. The leases of a
+    /// server that does not answer expire unless a later call renews them.
     pub(crate) async fn renew(
         &self,
         claimant: Claimant,
@@ -184,8 +184,8 @@ impl Leases {
         Ok(renewal)
     }
 
-    /// Works as [`renew_in`](Self::renew_in). If `shard` is `None`, first searches the shard of the first lease. All
-    /// leases are lost if the timer is not found.
+    /// Does the same as [`renew_in`](Self::renew_in). If `shard` is `None`, first searches the timer of the first
+    /// lease. If the timer is not stored, returns all leases as lost.
     async fn renew_at(
         &self,
         shard: Option<Shard>,

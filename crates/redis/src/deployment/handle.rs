@@ -23,7 +23,8 @@ use std::time::Instant;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Alarm, ServerTime, StoreError, StoreErrorKind};
 
-/// The pause between two checks in which a closed store asks whether its deployment was restored or recreated.
+/// The shortest time between two checks of a closed store. A check asks whether the deployment was restored or
+/// recreated.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// A deployment that this process has open, with the connection to its servers.
@@ -54,7 +55,8 @@ pub(crate) struct Deployment {
 
 /// The state of a store that refuses all calls.
 struct Closed {
-    /// The reason. Each time the store is closed, it gets an `Arc` of its own, even if the text is the same.
+    /// The reason. Each closing makes an `Arc` of its own, even for an equal text, so a check can distinguish two
+    /// closings.
     reason: Arc<str>,
     /// The moment at which the store last asked the servers whether the deployment was restored or recreated. Before
     /// the store has asked, this is the moment at which it was closed. If the deployment was restored or recreated, the

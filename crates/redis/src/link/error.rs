@@ -119,7 +119,7 @@ impl LinkError {
     }
 
     /// Makes the error of a script that did not run within `patience`, because there was no connection or no server
-    /// that could run it. `last` is the reason of the last attempt.
+    /// that could run it. `last` says why the last attempt failed.
     pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
         let message = format!("the script {script} could not be sent within {patience:?}: {last}");
         Self { message: message.into(), code: None, may_have_run: false }

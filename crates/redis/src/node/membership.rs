@@ -14,8 +14,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
 
 impl State {
-    /// If the set of live nodes has changed, divides the shards between them and notes which shards belong to this
-    /// node. `this` is the incarnation of this node.
+    /// If the set of live nodes has changed, computes again which shards belong to this node. `this` is the
+    /// incarnation of this node (its random number).
     pub(crate) fn divide(&mut self, this: u64, now: UtcMillis) {
         if !self.is_member {
             return;

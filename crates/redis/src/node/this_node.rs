@@ -115,7 +115,7 @@ struct LastClaim {
 pub(crate) enum Sight {
     /// The node was connected.
     There,
-    /// The node was not connected at this moment, and at no later check.
+    /// The moment of the first check that found the node disconnected. All later checks have found the same.
     Away(Timestamp),
 }
 

@@ -105,9 +105,10 @@ impl Batches {
         Ok(shards.iter().filter_map(outcome).collect())
     }
 
-    /// Returns the shard of the timer that the operation removes before its delivery, if the timer is delivered at most
-    /// once. The runtime removes such a timer by [`Op::Skip`]. An [`Op::Ack`] ends a delivery that has begun, perhaps
-    /// at another node. So it is never refused, and an error tells its caller to send it again.
+    /// If `op` removes a timer before its only delivery ([`Op::Skip`]), returns the timer's shard. Also returns a
+    /// shard if this process does not know whether the timer is delivered at most once. An [`Op::Ack`] ends a
+    /// delivery that has begun, perhaps at another node, and is never refused. After an error, its caller sends it
+    /// again.
     fn shard_of_removal(&self, op: &Op) -> Option<Shard> {
         let Op::Skip(id, _) = op else { return None };
         match self.transactions.held.guarantee_of(*id) {
@@ -118,7 +119,7 @@ impl Batches {
     }
 
     /// Waits until all changes of the deployment that the servers have made are durable. Fails if a part of the
-    /// deployment is lost, or if its server cannot be reached, because nobody can then confirm its changes.
+    /// deployment's data is lost or its server cannot be reached, since nothing then confirms the changes there.
     async fn confirm_all(&self) -> Result<(), StoreError> {
         let deployment = &self.transactions.deployment;
         if !deployment.link.has_witnesses() {

@@ -1,6 +1,6 @@
-/* A library that is preloaded into a process. It shifts the process's time of day by the seconds in a file, which it reads
- * at each call. The environment variable SHIFT names the file. The monotonic clock stays right. libfaketime does the same
- * for more programs, but not for programs with jemalloc, such as redis-server.
+/* A library that is preloaded into a process. It shifts the process's time of day by the seconds in a file, which it
+ * reads at each call. The environment variable SHIFT names the file. The monotonic clock stays right. libfaketime does
+ * the same for more programs, but not for programs with jemalloc, such as redis-server.
  * The functions make system calls without the C library, so that they allocate nothing. */
 #define _GNU_SOURCE
 #include <fcntl.h>

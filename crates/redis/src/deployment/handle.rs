@@ -65,7 +65,6 @@ struct Closed {
 }
 
 impl Deployment {
-    /// Creates the handle of the open deployment with this name and id.
     pub(crate) fn new(
         name: &str,
         id: Vec<u8>,
@@ -97,7 +96,6 @@ impl Deployment {
         let _first = self.forget.set(Box::new(forget));
     }
 
-    /// Returns the id of the deployment.
     pub(crate) fn id(&self) -> Vec<u8> {
         self.id.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

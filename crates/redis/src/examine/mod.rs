@@ -58,8 +58,8 @@ pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
     Ok(report.unwrap_or_else(Report::of_misfit))
 }
 
-/// Does `work` on the servers of the session. If no server fits the settings, drops `work` and returns the reason: the
-/// servers would not answer, and `work` would wait for them.
+/// Runs `work`, which calls the servers of the session. If no server fits the connection's settings, drops `work`
+/// and returns the reason: such servers would never answer `work`.
 pub(crate) async fn unless_misfit<T>(session: &Session, work: impl Future<Output = T>) -> Result<T, String> {
     match select(session.misfit(), pin!(work)).await {
         Either::Left((Ok(Some(reason)), _)) => Err(format!("the servers do not fit the settings: {reason}")),

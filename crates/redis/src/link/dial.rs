@@ -70,7 +70,6 @@ impl Dial {
         &self.roles
     }
 
-    /// Returns the servers that the settings name.
     pub(crate) fn servers(&self) -> &Servers {
         &self.connect.servers
     }

@@ -125,7 +125,7 @@ impl LinkError {
         Self { message: message.into(), code: None, may_have_run: false }
     }
 
-    /// Returns the error of this script. If the script only reads, the error says that no changes were made.
+    /// Returns this error for `script`. If the script only reads, the error says that no changes were made.
     pub(crate) fn with_effect_of(self, script: &Script) -> Self {
         Self { may_have_run: self.may_have_run && !script.only_reads(), ..self }
     }

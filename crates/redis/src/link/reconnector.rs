@@ -62,7 +62,6 @@ impl Reconnector {
         Self { states, doubts, _task: Arc::new(Task::of(&task)) }
     }
 
-    /// Returns the present state of the kept connection.
     pub(crate) fn state(&self) -> State {
         self.states.borrow().clone()
     }

@@ -46,9 +46,9 @@ impl State {
         self.sign_by
     }
 
-    /// Returns whether this node must send a sign of life, a heartbeat to the server, now. A sign is due a quarter of
-    /// `ttl` after the last sign. It is due at once if other nodes have come or gone, or if messages about them may
-    /// have been lost.
+    /// Returns whether this node must send a sign of life, a heartbeat to the server, now. A sign is due a quarter
+    /// of `ttl` after the last sign. It is due at once if other nodes have come or gone, if messages about them may
+    /// have been lost, or if the clock was set back.
     pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
         // If `now` is before the last sign, the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)

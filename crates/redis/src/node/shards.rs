@@ -191,7 +191,6 @@ impl Shards {
         }
     }
 
-    /// Assigns every shard to this node.
     #[cfg(test)]
     pub(crate) fn want_all(&mut self) {
         self.want(|_| true);

@@ -100,9 +100,8 @@ impl Claims {
         Ok(claimed)
     }
 
-    /// Records that the claim with the token `token` returns the timers in `claimed`. If an answer of this claim
-    /// was lost, wakes the runtime. A later claim then asks for this claim's leases, and must not return these
-    /// timers again.
+    /// Records that the claim `token` returns the timers in `claimed`. If an answer of this claim was lost, wakes
+    /// the runtime. A later claim then asks for this claim's leases, and must not return these timers again.
     pub(super) fn note_returned(&self, token: Token, claimed: &Claimed) {
         self.doubts.note_returned(token, claimed.leased.iter().map(|leased| leased.timer.id));
         if self.doubts.has(token) {

@@ -151,9 +151,8 @@ pub(crate) fn moment_bytes(moment: u64) -> [u8; 6] {
 }
 
 /// Encodes a namespace and `key`, the first bytes of a timer's key, as the beginning of members of the sorted sets
-/// [`Part::Keys`]. A key in a member has a byte 255 after each zero byte, and two zero bytes at its end. So members
-/// sort as the keys do, and no encoded key is a prefix of another. This function does not append the two zero
-/// bytes.
+/// [`Part::Keys`]. There, a key has a byte 255 after each zero byte, and ends with two zero bytes, which this
+/// function leaves out. So members sort as the keys do, and no encoded key is a prefix of another.
 pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     for byte in key.bytes() {

@@ -35,9 +35,9 @@ const ATTEMPT: Duration = Duration::from_secs(15);
 const SHORTEST_REST: Duration = Duration::from_secs(4);
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// Remembers a primary that refuses subscriptions, for example because it has as many clients as it permits.
-/// Without this memory, a subscription at another server would end every few seconds to try the primary, and miss
-/// messages each time.
+/// Remembers a primary that refuses subscriptions, for example because of its limit of clients. Without this
+/// memory, a subscription at another server would end every few seconds to try the primary, and miss messages each
+/// time.
 #[derive(Default)]
 struct Refusals {
     /// The primary that has refused the last attempt, and the moment from which it may be tried again.

@@ -47,8 +47,7 @@ struct Known {
 struct Event {
     primary: Named,
     at: Instant,
-    /// The value of [`Known::epoch`] when this server was first named. The failover of the event has a higher
-    /// epoch.
+    /// The value of [`Known::epoch`] when this server was first named. The event's failover has a higher epoch.
     after: u64,
 }
 

@@ -352,8 +352,7 @@ impl Shards {
     }
 
     /// Returns the due moment of the first timer that the next claim may take, or `None` if no timer is known.
-    /// Timers that are due earlier may be pending in a group of namespaces that has used up its share of
-    /// deliveries.
+    /// Timers that are due earlier may be pending in namespaces that have used up their share of deliveries.
     pub(crate) fn next_claim(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }

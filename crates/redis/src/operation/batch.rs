@@ -106,9 +106,8 @@ impl Batches {
     }
 
     /// If `op` removes a timer before its only delivery ([`Op::Skip`]), returns the timer's shard. Also returns a
-    /// shard if this process does not know whether the timer is delivered at most once. An [`Op::Ack`] ends a
-    /// delivery that has begun, perhaps at another node, and is never refused. After an error, its caller sends it
-    /// again.
+    /// shard if the timer's guarantee is unknown. An [`Op::Ack`] ends a delivery that has begun, perhaps at another
+    /// node, so it is never refused: after an error, its caller sends it again.
     fn shard_of_removal(&self, op: &Op) -> Option<Shard> {
         let Op::Skip(id, _) = op else { return None };
         match self.transactions.held.guarantee_of(*id) {

@@ -154,9 +154,8 @@ impl<'a> Walk<'a> {
         Self { deployment, order: Order::Ascending }
     }
 
-    /// Returns about `wanted` consecutive entries of an index. The entries follow the place `after` (the bytes by
-    /// which the index is sorted), or begin the index if `after` is `None`. Returns at least one entry if any entry
-    /// follows.
+    /// Returns about `wanted` consecutive entries of an index, and at least one entry if any entry is left. The
+    /// entries follow the place `after` (the bytes by which the index is sorted), or begin the index for `None`.
     pub(crate) async fn entries_after(
         &self,
         index: &Index,

@@ -64,8 +64,7 @@ fn a_timer_at_most_once_is_either_withdrawn_or_removed() {
 }
 
 /// Lets another process withdraw a timer before call `nth` of its removal. Returns whether the timer ended as
-/// withdrawn. The inner option is `None` if the removal has no such call, and the outer option if no server can be
-/// started.
+/// withdrawn. The inner option is `None` if the removal has no such call, and the outer option without a server.
 fn withdraw_before(nth: u32, case: Case) -> Option<Option<bool>> {
     let Two { store, other, link, server: _server, .. } =
         if case.is_split { start_split() } else { start(1) }?;

@@ -57,9 +57,9 @@ pub(crate) struct Deployment {
 struct Closed {
     /// The reason. Each closing has an `Arc` of its own, so a check can distinguish closings with the same text.
     reason: Arc<str>,
-    /// The moment at which the store last asked the servers whether the deployment was restored or recreated. Before
-    /// the store has asked, this is the moment at which it was closed. If the deployment was restored or recreated, the
-    /// store accepts calls again. `None` if the store never asks, because it stays closed for good.
+    /// The moment at which the closed store last asked the servers whether the deployment was restored or
+    /// recreated, or else the moment of the closing. `None` if the store never asks, because it stays closed for
+    /// good.
     looked: Option<Instant>,
 }
 

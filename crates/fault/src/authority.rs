@@ -30,7 +30,7 @@ impl Authority {
         Self::with(name, |_| {})
     }
 
-    /// Makes an authority whose certificate has changed parameters.
+    /// Makes an authority, after `change` has changed the parameters of its certificate.
     #[must_use]
     pub fn with(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut parameters = named(&[], name);
@@ -51,7 +51,7 @@ impl Authority {
         self.issue(named(names, "server"))
     }
 
-    /// Issues a certificate with changed parameters for the server 127.0.0.1.
+    /// Issues a certificate for the server 127.0.0.1, after `change` has changed the certificate's parameters.
     #[must_use]
     pub fn changed(&self, change: impl FnOnce(&mut CertificateParams)) -> Issued {
         let mut parameters = named(&["127.0.0.1"], "server");

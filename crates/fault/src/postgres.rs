@@ -282,8 +282,8 @@ impl Postgres {
         });
     }
 
-    /// Returns whether the server accepts connections, by the file that the server keeps about itself. A connection
-    /// would be a process here and another one in the server.
+    /// Returns whether the server accepts connections, according to its file `postmaster.pid`. A test connection
+    /// would cost a process here and another process in the server.
     fn is_ready(&self) -> bool {
         let text = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         let lines: Vec<_> = text.lines().map(str::trim).collect();

@@ -1,7 +1,7 @@
-/* A library that is loaded before others: the time of day of its process is off by the seconds in the file SHIFT, which
- * is read each time. The monotonic clock stays. libfaketime does the same for more programs, but not with jemalloc,
- * such as redis-server.
- * The system is asked without the C library, so that nothing here allocates. */
+/* A library that is preloaded into a process. It shifts the process's time of day by the seconds in a file, which it
+ * reads at each call. The environment variable SHIFT names the file. The monotonic clock stays right. libfaketime does
+ * the same for more programs, but not for programs with jemalloc, such as redis-server.
+ * The functions make system calls without the C library, so that they allocate nothing. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@ use std::time::Duration;
 /// How long a server may be silent before the Sentinel considers it dead. Even a slow server answers within this time.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Starts a Sentinel that knows `primary` by the name [`Watched::NAME`], as it is after a failover with this
-/// configuration epoch. Panics if no `redis-server` is installed.
+/// Starts a Sentinel that knows `primary` by the name [`Watched::NAME`], as after a failover with the configuration
+/// epoch `epoch`. Panics if no `redis-server` is installed.
 #[must_use]
 pub fn watch(primary: &Server, epoch: u64) -> Server {
     Server::launch(|folder| {

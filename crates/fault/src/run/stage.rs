@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a client waits for the answer to a request.
 const RESPONSE: Duration = Duration::from_secs(2);
 
-/// The clients are numbered. The numbers of the clients that use SQL begin here, and those of the other clients at 0.
+/// The number of the first client that uses SQL. The numbers of the other clients begin at 0.
 const FIRST_OF_SQL: u64 = 1_000;
 
 /// A test run with faults: its settings, its processes, and its findings so far.

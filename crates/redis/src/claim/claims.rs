@@ -21,9 +21,8 @@ use tourbillon_durable::store::{Claimant, Claimed, Leased, Limit, Shares, StoreE
 
 /// The greatest number of timers that a script leases. A longer script would block the server for too long.
 const AT_ONCE: u32 = 1_000;
-/// The least number of due timers that a claim in a cluster asks each group of shards to list, before the claim leases
-/// any timer. A claim that wants fewer timers than this number asks each group to list only as many timers as the claim
-/// wants.
+/// Before a claim in a cluster leases timers, it asks each group of shards to list its first due timers: at least
+/// this number, or as many as the claim wants if it wants fewer.
 const LEAST_NAMES: u32 = 8;
 /// A claim ends after this number of scripts in a row that leased no timer, even if a timer is still due.
 const IDLE_TURNS: u32 = 8;
@@ -101,8 +100,8 @@ impl Claims {
         Ok(claimed)
     }
 
-    /// Notes that the claim with the token `token` returns the timers in `claimed`. If one of its answers was lost, a
-    /// later claim must not return them again, and the next claim must come at once to ask for the other timers.
+    /// Records that the claim `token` returns the timers in `claimed`. If an answer of this claim was lost, wakes
+    /// the runtime. A later claim then asks for this claim's leases, and must not return these timers again.
     pub(super) fn note_returned(&self, token: Token, claimed: &Claimed) {
         self.doubts.note_returned(token, claimed.leased.iter().map(|leased| leased.timer.id));
         if self.doubts.has(token) {
@@ -191,8 +190,9 @@ impl Claims {
         Ok((found, claimed))
     }
 
-    /// Returns the shards that a claim reads. If the answer of an earlier claim was lost, that claim may have leased
-    /// timers in some shards. The result includes these shards if they are healthy.
+    /// Returns the shards that a claim reads. If the answer of an earlier claim was lost, that claim may have
+    /// leased timers in some shards. The result includes those of these shards that belong to this node and whose
+    /// servers answer.
     fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
         let (pause, doubted) = (self.node.pause(), self.doubts.shards());
         let state = self.node.state();

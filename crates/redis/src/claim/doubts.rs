@@ -43,7 +43,7 @@ impl Doubts {
         all.drain(..too_many);
     }
 
-    /// Returns whether the claim with the token `token` has lost an answer.
+    /// Returns whether an answer of the claim with the token `token` was lost.
     pub(super) fn has(&self, token: Token) -> bool {
         self.all().iter().any(|doubt| doubt.token == token)
     }

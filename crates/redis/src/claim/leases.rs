@@ -25,7 +25,7 @@ const TOKEN: usize = 16;
 const AT_ONCE: usize = 1_000;
 /// The greatest number of expired leases that [`Leases::reap`] asks one shard to list.
 const MOST_EXPIRED: usize = 100_000;
-/// The greatest number of timers whose expired leases are handled at the same time.
+/// The greatest number of expired leases that are ended at the same time.
 const REAPED_AT_ONCE: usize = 64;
 /// The pause after which a server that did not answer is asked for expired leases again.
 const REST_OF_FAILED: Duration = Duration::from_secs(1);
@@ -50,8 +50,8 @@ pub(crate) struct Leases {
     node: Arc<Node>,
     held: Arc<Held>,
     pub(super) transactions: Arc<Transactions>,
-    /// The shards of leased timers without a kept copy, as renewals have found them. On slow servers, a renewal may end
-    /// after the search of such a timer. The next renewal then needs no search.
+    /// The shards of leased timers of which this process keeps no copy, as renewals have found them. So the next
+    /// renewal needs no search, even if a slow server lets this renewal fail after its search.
     searched: Mutex<HashMap<TimerId, Shard>>,
 }
 
@@ -113,9 +113,9 @@ impl Leases {
         self.transactions.transact(Start::Read(Box::new(found)), park).await.map(drop)
     }
 
-    /// Returns the timers in `shards` that are leased under the token `token`. One script must be able to read all of
-    /// `shards`. Parks a timer again (sets it aside) instead of returning it if the claim has leased it as a parked
-    /// timer, and its series is paused.
+    /// Returns the timers in `shards` that are leased under the token `token`. One script must be able to read all
+    /// of `shards`. If a timer was parked (set aside) before it was leased, and its series is paused, parks the
+    /// timer again instead of returning it.
     pub(super) async fn recover_in(
         &self,
         token: Token,
@@ -143,8 +143,8 @@ impl Leases {
         Ok(self.hand_out(leased, token).collect())
     }
 
-    /// Renews leases. In a cluster, fails only if no server has answered. If a server does not answer, the next call
-    /// may still renew its leases. Otherwise they end by themselves.
+    /// Renews leases. In a cluster, fails only if no server answers, or if the store is closed. The leases of a
+    /// server that does not answer expire unless a later call renews them.
     pub(crate) async fn renew(
         &self,
         claimant: Claimant,
@@ -184,8 +184,8 @@ impl Leases {
         Ok(renewal)
     }
 
-    /// Works as [`renew_in`](Self::renew_in). If `shard` is `None`, first searches the shard of the first lease. All
-    /// leases are lost if the timer is not found.
+    /// Does the same as [`renew_in`](Self::renew_in). If `shard` is `None`, first finds the shard of the first
+    /// lease's timer. If the timer is not stored, returns all leases as lost.
     async fn renew_at(
         &self,
         shard: Option<Shard>,

@@ -48,9 +48,9 @@ pub(super) struct Looked {
     /// The due moment of the first pending timer, among the shards that the script has read and the node owns. `None`
     /// without such a timer.
     pub(super) first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the next claim may lease, or `None` without such a timer. Timers with
-    /// earlier due moments may be pending in a lane (one of 64 groups of namespaces) from which this claim may take no
-    /// further timer.
+    /// The due moment of the first timer that the next claim may lease, or `None` without such a timer. Timers that
+    /// are due earlier may be pending in a lane (one of 64 groups of namespaces) that has used up its share of this
+    /// claim.
     pub(super) next_claim: Option<UtcMillis>,
 }
 

@@ -181,9 +181,9 @@ impl ParkedClaims {
         Ok(all)
     }
 
-    /// Leases the timers of the index entries `entries`. Skips an entry that is no longer stored. Returns the shard and
-    /// the record of each leased timer, and the server's time of the lease. Once the leased payloads have `most_bytes`
-    /// bytes, leases no further timer.
+    /// Leases the timers of the index entries `entries`. Skips an entry that is no longer stored. Returns the shard
+    /// and the record of each leased timer, and the server's time of the lease. `beginning` is the length of the
+    /// encoded reason in each entry. Once the leased payloads have `most_bytes` bytes, leases no further timer.
     async fn lease_entries(
         &self,
         entries: &[IndexEntry],

@@ -13,8 +13,8 @@ pub(crate) struct Answered {
     pub(crate) rest: Values,
 }
 
-/// Returns the call of a script on any connection. If the script reaches its server at the moment `until` or later, it
-/// has no effect, and the call fails. A deployment on a test clock ignores `until`.
+/// Prepares the call of a script, for any connection. If the script reaches its server at the moment `until` or
+/// later, the server refuses it, and the call fails. A deployment on a test clock ignores `until`.
 pub(super) fn prepare(
     time: &ServerTime,
     until: Option<UtcMillis>,

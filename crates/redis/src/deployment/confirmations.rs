@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
 impl Deployment {
-    /// Returns the shards among `shards` whose servers do not confirm changes at present: changes would not become as
+    /// Returns the shards among `shards` whose servers do not answer, or could not at present make a change as
     /// durable in time as the connection's [`SyncPolicy`](crate::SyncPolicy) requires. Changes nothing.
     ///
     /// # Errors

@@ -41,8 +41,8 @@ impl<G, T> Gathered<G, T> {
     }
 }
 
-/// Waits for all calls, and returns their results or the first error. A script goes on without its future. So a call
-/// that was dropped after the error of another call could still take effect after this function has returned.
+/// Waits for all calls, even after an error, and returns their results or the first error. A call that is dropped
+/// could still take effect later, so none is dropped.
 pub(crate) async fn join_or_fail<T, F: Future<Output = Result<T, StoreError>>>(
     calls: impl IntoIterator<Item = F>,
 ) -> Result<Vec<T>, StoreError> {

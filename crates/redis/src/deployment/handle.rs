@@ -23,7 +23,7 @@ use std::time::Instant;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Alarm, ServerTime, StoreError, StoreErrorKind};
 
-/// The pause between two checks in which a closed store asks whether its deployment was restored or recreated.
+/// The shortest time between two checks whether the deployment of a closed store was restored or recreated.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// A deployment that this process has open, with the connection to its servers.
@@ -48,22 +48,22 @@ pub(crate) struct Deployment {
     /// `None` if that has not happened yet.
     pub(super) seen: Mutex<Option<Instant>>,
     forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// The moment from which scripts on shards have no effect, in milliseconds. `u64::MAX` permits any moment.
+    /// The moment from which servers refuse this store's scripts on shards, in milliseconds. `u64::MAX` permits any
+    /// moment.
     until: AtomicU64,
 }
 
 /// The state of a store that refuses all calls.
 struct Closed {
-    /// The reason. Each time the store is closed, it gets an `Arc` of its own, even if the text is the same.
+    /// The reason. Each closing has an `Arc` of its own, so a check can distinguish closings with the same text.
     reason: Arc<str>,
-    /// The moment at which the store last asked the servers whether the deployment was restored or recreated. Before
-    /// the store has asked, this is the moment at which it was closed. If the deployment was restored or recreated, the
-    /// store accepts calls again. `None` if the store never asks, because it stays closed for good.
+    /// The moment at which the closed store last asked the servers whether the deployment was restored or
+    /// recreated, or else the moment of the closing. `None` if the store never asks, because it stays closed for
+    /// good.
     looked: Option<Instant>,
 }
 
 impl Deployment {
-    /// Creates the handle of the open deployment with this name and id.
     pub(crate) fn new(
         name: &str,
         id: Vec<u8>,
@@ -95,7 +95,6 @@ impl Deployment {
         let _first = self.forget.set(Box::new(forget));
     }
 
-    /// Returns the id of the deployment.
     pub(crate) fn id(&self) -> Vec<u8> {
         self.id.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -138,7 +137,7 @@ impl Deployment {
         self.send(Call { attempt, ..prepare(&self.time, until, script, keys, arguments) })
     }
 
-    /// Sets the moment from which scripts on shards have no effect. `None` permits any moment.
+    /// Sets the moment from which servers refuse this store's scripts on shards. `None` permits any moment.
     pub(crate) fn work_until(&self, until: Option<UtcMillis>) {
         self.until.store(until.map_or(u64::MAX, UtcMillis::as_millis), Ordering::Relaxed);
     }

@@ -28,9 +28,9 @@ use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 const MEMORY: Duration = Duration::from_secs(5);
 
 impl Deployment {
-    /// Returns the error of an operation on a shard whose mark is missing or wrong. The mark of a shard is the id of
-    /// its deployment. `found` has the value that the shard stores in place of the mark. If the value is the id of
-    /// another deployment, closes the store.
+    /// Returns the error of an operation on a shard whose mark is missing or wrong. The mark of a shard is the id
+    /// of its deployment. The next value of `found` is the value that the shard stores in place of the mark. If
+    /// this value is the id of another deployment, closes the store.
     pub(crate) fn lost_shard(&self, shard: Shard, found: &mut Values) -> StoreError {
         match found.next().and_then(filled) {
             Ok(Some(_)) => self.close("a shard is another deployment's: the deployment was created anew"),

@@ -14,7 +14,7 @@ impl Parkings {
         self.0.write().unwrap_or_else(PoisonError::into_inner).push(on_parked);
     }
 
-    /// Calls the subscribed functions.
+    /// Calls the subscribed functions. `reason` is `None` if messages about parked timers may have been missed.
     pub(crate) fn tell(&self, reason: Option<&str>) {
         for tell in &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
             tell(reason);

@@ -11,7 +11,7 @@ const OLDEST: (u32, u32) = (7, 0);
 /// The first version of Redis that has the command `WAITAOF`.
 const WITH_WAITAOF: (u32, u32) = (7, 2);
 
-/// The least difference between the clocks of a server and of this machine at which the server is refused.
+/// A server is refused if its clock differs from this machine's clock by this time or more.
 const CLOCK: Duration = Duration::from_secs(1);
 
 /// The facts that the checks have read from one server.

@@ -58,8 +58,8 @@ pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
     Ok(report.unwrap_or_else(Report::of_misfit))
 }
 
-/// Does `work` on the servers of the session. If no server fits the settings, drops `work` and returns the reason: the
-/// servers would not answer, and `work` would wait for them.
+/// Runs `work`, which calls the servers of the session. If no server fits the connection's settings, drops `work`
+/// and returns the reason: such servers would never answer `work`.
 pub(crate) async fn unless_misfit<T>(session: &Session, work: impl Future<Output = T>) -> Result<T, String> {
     match select(session.misfit(), pin!(work)).await {
         Either::Left((Ok(Some(reason)), _)) => Err(format!("the servers do not fit the settings: {reason}")),
@@ -142,7 +142,7 @@ pub(crate) async fn dangers(
 struct Seen {
     /// The servers that have answered.
     servers: BTreeMap<String, Facts>,
-    /// The servers that have not answered each question, with the errors.
+    /// The servers that have not answered every question, each with the error of its first unanswered question.
     silent: BTreeMap<String, LinkError>,
 }
 
@@ -166,8 +166,8 @@ impl Seen {
         Ok(replies)
     }
 
-    /// Adds an answer to `TIME` to the facts about a server. `middle` is the time of this machine's clock in the middle
-    /// of the call, since 1970.
+    /// Adds an answer to `TIME` to the facts about a server. `middle` is the time since 1970, by this machine's
+    /// clock, in the middle of the call. `uncertainty` is half of the call's duration.
     fn read_clock(&mut self, server: &str, answer: Value, middle: Duration, uncertainty: Duration) {
         // The server may have become a primary after the last question for the other facts.
         let Some(facts) = self.servers.get_mut(server) else { return };

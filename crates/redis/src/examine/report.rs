@@ -55,7 +55,7 @@ impl Report {
         self.is_absent
     }
 
-    /// Makes the report about servers of which none fits the settings.
+    /// Makes the report if no server fits the connection's settings.
     pub(crate) fn of_misfit(reason: String) -> Self {
         let mut report = Self::default();
         report.add("", Grade::Refusal, reason);

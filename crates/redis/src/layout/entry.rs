@@ -136,14 +136,13 @@ impl Found {
     }
 }
 
-/// Encodes a text after its length, so that other parts can follow the text. The length is one byte: the limits for
-/// texts permit at most 255 bytes.
+/// Encodes a text with a byte for its length in front. The limits for texts permit at most 255 bytes.
 pub(crate) fn part(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     [&[length], text.as_bytes()].concat()
 }
 
-/// Encodes a moment, in milliseconds, in 6 bytes. They suffice beyond the year 9999.
+/// Encodes a moment (Unix time in milliseconds) in 6 bytes, which suffice beyond the year 9999.
 pub(crate) fn moment_bytes(moment: u64) -> [u8; 6] {
     // Members sort by their bytes, and big-endian numbers sort like their bytes. The script `take_parked` reads these
     // bytes.
@@ -151,8 +150,9 @@ pub(crate) fn moment_bytes(moment: u64) -> [u8; 6] {
     bytes
 }
 
-/// Encodes a namespace and the beginning of a key. An encoded key has the byte 255 after each zero byte of the key, and
-/// ends with two zero bytes. So the encoded keys sort as the keys do, and no encoded key is a prefix of another.
+/// Encodes a namespace and `key`, the first bytes of a timer's key, as the beginning of members of the sorted sets
+/// [`Part::Keys`]. There, a key has a byte 255 after each zero byte, and ends with two zero bytes, which this
+/// function leaves out. So members sort as the keys do, and no encoded key is a prefix of another.
 pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     for byte in key.bytes() {
@@ -198,19 +198,19 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
     }
 }
 
-/// The byte after the namespace in the member that a timer without a key has in one of the sorted sets [`Part::Keys`].
-/// No key begins with this byte, so all keys of the namespace sort before it.
+/// The byte that marks a member of the sorted sets [`Part::Keys`] as the member of a timer without a key. The byte
+/// follows the namespace. No key begins with this byte, so all keys of the namespace sort before it.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
-/// Encodes the beginning of the member that a timer without a key has in one of the sorted sets [`Part::Keys`]: the
-/// namespace and [`KEYLESS`]. In the whole member, the timer's id follows.
+/// Encodes the beginning of a member of the sorted sets [`Part::Keys`], for a timer without a key: the namespace
+/// and [`KEYLESS`]. In the whole member, the timer's id follows.
 pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(KEYLESS);
     bytes
 }
 
-/// Returns the namespace at the beginning of an entry, with its length byte.
+/// Returns the first bytes of an entry: the length byte of the namespace, and the namespace.
 pub(crate) fn namespace_of(entry: &[u8]) -> &[u8] {
     let length = entry.first().map_or(0, |length| 1 + usize::from(*length));
     entry.get(..length).unwrap_or_default()
@@ -278,7 +278,7 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     entries
 }
 
-/// Returns whether a timer is leased, so that the shard stores a token for it.
+/// Returns whether a timer is leased. For a leased timer, the shard stores a token.
 pub(crate) fn is_leased(timer: &Timer) -> bool {
     mark_of(&timer.state).is_some()
 }

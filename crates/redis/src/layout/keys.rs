@@ -13,14 +13,14 @@ use tourbillon_durable::timer::{Timer, TimerId};
 /// The version of the stored layout that this crate writes. A deployment with a lower or higher version is refused.
 pub(crate) const VERSION: u64 = 5;
 
-/// Returns the id for a new deployment: [`VERSION`], a dot, and a random text. Each shard stores the id. So the shards
-/// name the version of their layout, even if the key of the deployment is lost.
+/// Returns the id for a new deployment: [`VERSION`], a dot, and a random text. Each shard stores this id, so the
+/// version of the layout is known even if the deployment's own key is lost.
 pub(crate) fn fresh_deployment_id() -> Vec<u8> {
     format!("{VERSION}.{}", TimerId::fresh()).into_bytes()
 }
 
-/// Returns the version of the layout that the id of a deployment names. Returns `None` if the id names no version, as
-/// the ids of old layouts.
+/// Reads the version of the layout from the id of a deployment. Returns `None` for an id without a version, as in
+/// old layouts.
 pub(crate) fn version_in(id: &[u8]) -> Option<u64> {
     core::str::from_utf8(id).ok()?.split_once('.')?.0.parse().ok()
 }
@@ -63,8 +63,8 @@ pub(crate) enum Part {
     /// the shard remembers it. A member is one of:
     ///
     /// - The id of an ended timer, if the caller chose the id.
-    /// - The id of a timer and the mark of a redirect. While they are remembered, the creation that has written the
-    ///   redirect cannot store its timer ([`Redirect::void`](crate::layout::Redirect::void)).
+    /// - The id of a timer and the random mark of a [redirect](crate::layout::Redirect) for this id. While the
+    ///   shard remembers this member, the creation that has written the redirect cannot store its timer.
     Recent,
     /// A hash of the numbers of timers. A field is a namespace and a phase, and its value is the number of the
     /// namespace's timers in that phase.
@@ -72,8 +72,8 @@ pub(crate) enum Part {
     /// The quarantine: a hash of records that could not be read. The field is the timer's id, and the value is the
     /// record.
     Quarantined,
-    /// A sorted set of the slices that are not empty. A member is the number of a [`Slice`], and its score is the
-    /// slice's first due moment.
+    /// A sorted set of the [slices](Slice) (groups of pending timers) that are not empty. A member is the number of
+    /// a slice, and its score is the slice's first due moment.
     Slices,
     /// A sorted set of the pending timers of one slice. A member is an id, and its score is the due moment.
     Slice(Slice),
@@ -299,8 +299,8 @@ impl Layout {
         }
     }
 
-    /// Returns the hash [`Part::Redirects`] for a timer id. If the timer is not stored in the shard of its id, this
-    /// hash of the id's shard has the [redirect](crate::layout::Redirect) to the shard that stores the timer.
+    /// Returns the hash [`Part::Redirects`] for a timer id, in the shard of the id. If another shard stores the
+    /// timer, this hash has the [redirect](crate::layout::Redirect) to that shard.
     pub(crate) fn redirects_of(id: TimerId) -> Part {
         // All ids of a shard have the same last bits of the checksum, so another byte chooses the hash.
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();

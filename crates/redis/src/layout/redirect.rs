@@ -5,9 +5,9 @@ use super::entry::id_bytes;
 use super::slot::Shard;
 use tourbillon_durable::timer::TimerId;
 
-/// A redirect to the shard that stores a timer, for a timer whose id belongs to another shard. The shard to which the
-/// id belongs keeps the redirect. The bytes are the number of the shard that stores the timer. In a cluster, a colon
-/// and a *mark* follow. The mark is drawn at random for each creation, so each redirect belongs to one creation.
+/// The value that leads to the shard that stores a timer, if the timer's id belongs to another shard. The id's
+/// shard stores this value. The bytes are the number of the shard that stores the timer. In a cluster, a colon and
+/// a random *mark* follow. Each creation draws its own mark, so each redirect belongs to one creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redirect(Vec<u8>);
 

@@ -4,10 +4,10 @@
 /// The length of a period in milliseconds. Pending timers are stored by the period of their due moment.
 pub(crate) const PERIOD: u64 = 7_200_000;
 
-/// The number of lanes of a deployment. A lane is a group of namespaces: all timers of a namespace are in one lane. A
-/// claim takes a limited number of timers from each lane, the lane's share. So it can skip a lane that has used up its
-/// share, without reading the lane's timers. Namespaces in the same lane divide the lane's share: this is *stochastic
-/// fairness queueing* (McKenney, 1990).
+/// The number of lanes of a deployment. A lane is a group of namespaces: all timers of a namespace are in one lane.
+/// A claim takes a limited number of timers from each lane, the lane's share. A claim skips a lane that has used up
+/// its share, without reading the lane's timers. Namespaces in the same lane divide the lane's share: this is
+/// *stochastic fairness queueing* (McKenney, 1990).
 pub(crate) const LANES: u64 = 64;
 
 /// The number of a slice: the set of the pending timers of one lane (group of namespaces) that are due in one period of

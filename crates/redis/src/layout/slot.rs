@@ -33,7 +33,7 @@ fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(sum, |sum, byte| sum << 8 ^ CRC16[usize::from(sum.to_be_bytes()[0] ^ byte)])
 }
 
-/// Returns the slot of a key. If the key has text in braces, only the first such text counts.
+/// Returns the slot of a key. If the key has text in braces, the slot depends only on the first such text.
 pub(crate) fn slot_of(key: &[u8]) -> u32 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];

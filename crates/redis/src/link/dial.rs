@@ -70,7 +70,6 @@ impl Dial {
         &self.roles
     }
 
-    /// Returns the servers that the settings name.
     pub(crate) fn servers(&self) -> &Servers {
         &self.connect.servers
     }
@@ -117,9 +116,9 @@ impl Dial {
         self.connect.connection_timeout.saturating_mul(connections + witness)
     }
 
-    /// Connects to the only server, or to the primary that the Sentinels name. `on_end` is called when any of the new
-    /// connections ends. The Sentinels may name another primary while the connections are made, so the caller must
-    /// check the server by [`roles`](Self::roles) once the connections are there.
+    /// Connects to the only server, or to the primary that the Sentinels name. `on_end` is called when any of the
+    /// new connections ends. The Sentinels may name another primary while the connections are made, so the caller
+    /// must then check the server with [`roles`](Self::roles).
     pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Wire> {
         let limit = self.limit();
         let made = async { self.renewed()?.make(on_end).await };
@@ -336,7 +335,7 @@ fn resp3(info: ConnectionInfo) -> ConnectionInfo {
     info.set_redis_settings(settings)
 }
 
-/// The error of a connection to a server that is the primary no longer.
+/// Returns the error for a connection to a server that is no longer the primary.
 pub(super) fn former() -> RedisError {
     (ErrorKind::Io, "a Sentinel names a former primary, which another server has replaced").into()
 }

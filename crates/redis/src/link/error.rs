@@ -119,13 +119,13 @@ impl LinkError {
     }
 
     /// Makes the error of a script that did not run within `patience`, because there was no connection or no server
-    /// that could run it. `last` is the reason of the last attempt.
+    /// that could run it. `last` says why the last attempt failed.
     pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
         let message = format!("the script {script} could not be sent within {patience:?}: {last}");
         Self { message: message.into(), code: None, may_have_run: false }
     }
 
-    /// Returns the error of this script. If the script only reads, the error says that no changes were made.
+    /// Returns this error for `script`. If the script only reads, the error says that no changes were made.
     pub(crate) fn with_effect_of(self, script: &Script) -> Self {
         Self { may_have_run: self.may_have_run && !script.only_reads(), ..self }
     }

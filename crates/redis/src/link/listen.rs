@@ -29,14 +29,15 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// The longest time for an attempt to connect and subscribe, including the questions to the Sentinels.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
-/// The pause after which a subscription tries a primary again that has refused the connection. Each refusal doubles the
-/// pause, up to `LONGEST_REST`. A random part of up to a third is taken off each pause, because the primary may have
-/// refused all nodes at the same moment.
+/// The first pause before a subscription tries a primary again that has refused its connection. Each refusal
+/// doubles the pause, up to `LONGEST_REST`. Each pause is shortened by a random part of up to a third, so that
+/// nodes that were refused at the same moment do not all come back at the same moment.
 const SHORTEST_REST: Duration = Duration::from_secs(4);
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// Remembers a primary that refuses subscriptions, for example because it has as many clients as it permits. Without
-/// this memory, the subscription would leave another server every few seconds, and miss messages each time.
+/// Remembers a primary that refuses subscriptions, for example because of its limit of clients. Without this
+/// memory, a subscription at another server would end every few seconds to try the primary, and miss messages each
+/// time.
 #[derive(Default)]
 struct Refusals {
     /// The primary that has refused the last attempt, and the moment from which it may be tried again.

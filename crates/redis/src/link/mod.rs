@@ -55,7 +55,7 @@ pub(crate) type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A function that is called with each event of a subscription. The function must not block.
 pub(crate) type Ear = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
-/// Runs scripts on Redis servers, over connections that the link keeps.
+/// Runs scripts on Redis servers, over connections that the link keeps open.
 pub(crate) trait Link: Send + Sync {
     /// Runs a script on the server that has its keys. The returned future ends within the connection's time limits.
     ///

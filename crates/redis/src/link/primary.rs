@@ -81,7 +81,7 @@ fn is_most(part: usize, all: usize) -> bool {
     part > all / 2
 }
 
-/// Chooses the answer with the highest epoch. Among these, prefers the answer of a Sentinel that can reach the server.
+/// Chooses the answer with the highest epoch. Among equal epochs, prefers a Sentinel that can reach the server.
 fn choose(answers: Vec<Answer>) -> Option<Answer> {
     answers.into_iter().max_by_key(|answer| (answer.epoch, !answer.is_down))
 }

@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// `SHORTEST` again.
 const LASTING: Duration = Duration::from_secs(5);
 
-/// The state of a kept connection.
+/// The state of a connection that a task keeps open.
 #[derive(Clone, Default)]
 pub(crate) struct State {
     /// The number of the attempt to connect that made the present connection. Without a connection, the number of the
@@ -62,7 +62,6 @@ impl Reconnector {
         Self { states, doubts, _task: Arc::new(Task::of(&task)) }
     }
 
-    /// Returns the present state of the kept connection.
     pub(crate) fn state(&self) -> State {
         self.states.borrow().clone()
     }
@@ -166,8 +165,8 @@ mod tests {
     use crate::Connect;
     use tourbillon_fault::Server;
 
-    /// Tests an attempt to connect that takes longer than an event of a Sentinel counts. The event comes during the
-    /// attempt, after a Sentinel has named the former primary.
+    /// Tests an attempt to connect that takes longer than `FRESH`, the time for which an event of a Sentinel
+    /// counts. The event comes during the attempt, after a Sentinel has named the former primary.
     #[test]
     fn a_connection_to_a_former_primary_is_not_stored_after_a_long_attempt() {
         let Some(server) = Server::start(&[]) else { return };

@@ -16,7 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// The longest time for which calls are held back during a failover. It is shorter than the default patience of a call.
+/// The longest time for which calls are held back during a failover. It is shorter than the default of
+/// `Connect::patience`, so that these calls do not fail.
 const LONGEST: Duration = Duration::from_secs(4);
 /// After a Sentinel has named a server as the primary, connections to any other server are not used for this time.
 pub(super) const FRESH: Duration = Duration::from_secs(3);
@@ -32,10 +33,11 @@ pub(crate) struct Roles {
     changes: watch::Sender<u64>,
 }
 
-/// What the Sentinels have said.
+/// The knowledge from the answers and the events of the Sentinels.
 #[derive(Debug, Default)]
 struct Known {
-    /// The configuration epoch of the last answer by which this client has connected, or 0 before the first.
+    /// The configuration epoch of the last answer that has led to a connection, or 0 before the first such answer.
+    /// Each failover has a higher epoch than the failovers before it.
     epoch: u64,
     event: Option<Event>,
 }
@@ -45,7 +47,7 @@ struct Known {
 struct Event {
     primary: Named,
     at: Instant,
-    /// The epoch of the last answer before the event. The event has a higher epoch.
+    /// The value of [`Known::epoch`] when this server was first named. The event's failover has a higher epoch.
     after: u64,
 }
 
@@ -88,13 +90,13 @@ impl Roles {
         self.changes.subscribe()
     }
 
-    /// Returns whether a server may be the primary. `asked` is the moment at which the question to the Sentinels began
-    /// whose answer is `primary`. Without Sentinels, `primary` is `None`, and the result is `true`.
+    /// Returns whether `primary`, the Sentinels' answer, may be the primary at present. `asked` is the moment at
+    /// which the Sentinels were asked. Without Sentinels, `primary` is `None`, and the result is `true`.
     pub(crate) fn permit(&self, primary: Option<&Primary>, asked: Instant) -> bool {
         primary.is_none_or(|primary| self.lock().permit(primary, asked))
     }
 
-    /// Works as [`permit`](Self::permit), and remembers the answer of the Sentinels if it is permitted.
+    /// Does the same as [`permit`](Self::permit), and stores the answer `primary` if it is permitted.
     pub(crate) fn take(&self, primary: Option<&Primary>, asked: Instant) -> bool {
         let Some(primary) = primary else { return true };
         let mut known = self.lock();
@@ -152,7 +154,7 @@ mod tests {
         Primary { address: ("a".into(), port), epoch, is_of_most }
     }
 
-    /// Returns moments before now: an old one, a later one after it, and another after that.
+    /// Returns three moments before now, in order. Each is [`FRESH`] after the moment before it.
     fn moments() -> [Instant; 3] {
         [3, 2, 1].map(|times| Instant::now().checked_sub(FRESH * times).unwrap())
     }

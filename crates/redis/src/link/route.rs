@@ -6,7 +6,7 @@ use super::slots::Address;
 use redis::aio::ConnectionLike;
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
-/// A connection for one call, with its reconnector.
+/// A connection for one call, with the [`Reconnector`] that keeps it open.
 pub(crate) struct Route {
     pub(crate) reconnector: Reconnector,
     /// The number of the attempt to connect that made the connection.

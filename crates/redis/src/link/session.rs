@@ -208,7 +208,7 @@ impl Link for Session {
 }
 
 impl Caller {
-    /// Returns the moment at which the patience with a call that begins now is over.
+    /// Returns the moment until which a call that begins now may wait for a server that can run it.
     fn end(&self) -> Instant {
         let now = Instant::now();
         now.checked_add(self.patience).unwrap_or_else(|| now + FOREVER)
@@ -339,7 +339,7 @@ impl Caller {
     }
 
     /// Returns the only server, or each primary of a cluster. Waits until `end` for the map of the cluster's slots.
-    /// Without the map, returns any primary, to which there is no connection.
+    /// Without the map, returns any primary: the caller's connection to it then fails with the reason.
     async fn each(&self, end: Instant) -> Vec<Place<'static>> {
         let slots = timeout_at(end, self.routes.slots()).await.ok().flatten();
         let primaries = slots.iter().flat_map(|slots| slots.primaries());

@@ -89,8 +89,7 @@ pub enum SyncPolicy {
     },
 }
 
-/// The error if the settings in [`Connect`] are invalid, so that they permit no connection to Redis, or if no thread
-/// for the connections can be started.
+/// The error if the settings in [`Connect`] are invalid, or if no thread for the connections can be started.
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     message: Box<str>,
@@ -266,7 +265,6 @@ impl Connect {
         Ok(renewed)
     }
 
-    /// Returns whether the settings name a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
     }

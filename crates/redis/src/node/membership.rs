@@ -14,8 +14,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
 
 impl State {
-    /// If the set of live nodes has changed, divides the shards between them and notes which shards belong to this
-    /// node. `this` is the incarnation of this node.
+    /// If the set of live nodes has changed, computes again which shards belong to this node. `this` is the
+    /// incarnation of this node (its random number).
     pub(crate) fn divide(&mut self, this: u64, now: UtcMillis) {
         if !self.is_member {
             return;
@@ -46,9 +46,9 @@ impl State {
         self.sign_by
     }
 
-    /// Returns whether this node must send a sign of life, a heartbeat to the server, now. A sign is due a quarter of
-    /// `ttl` after the last sign. It is due at once if other nodes have come or gone, or if messages about them may
-    /// have been lost.
+    /// Returns whether this node must send a sign of life, a heartbeat to the server, now. A sign is due a quarter
+    /// of `ttl` after the last sign. It is due at once if other nodes have come or gone, if messages about them may
+    /// have been lost, or if the clock was set back.
     pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
         // If `now` is before the last sign, the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)

@@ -55,8 +55,8 @@ struct Known {
     /// the answer contained no moment.
     first_due: Option<UtcMillis>,
     /// The due moment of the shard's first timer that the next claim may lease, according to the last answer of the
-    /// shard's server. `None` if the answer contained no moment. Timers with earlier due moments may be pending in a
-    /// group of namespaces from which claims may take no further timer now.
+    /// shard's server. `None` if the answer contained no moment. Timers that are due earlier may be pending in a
+    /// group of namespaces that has used up its share of deliveries.
     next_claim: Option<UtcMillis>,
     /// The earliest due moment that a commit or a message has reported since the last claim or poll of the shard began.
     /// `None` without such a report.
@@ -191,7 +191,6 @@ impl Shards {
         }
     }
 
-    /// Assigns every shard to this node.
     #[cfg(test)]
     pub(crate) fn want_all(&mut self) {
         self.want(|_| true);
@@ -352,9 +351,8 @@ impl Shards {
         self.claimed().filter_map(Known::due).min()
     }
 
-    /// Returns the due moment of the first timer that the next claim may take, or `None` if no timer is known. Timers
-    /// with earlier due moments may be pending in a group of namespaces from which claims may take no further timer
-    /// now.
+    /// Returns the due moment of the first timer that the next claim may take, or `None` if no timer is known.
+    /// Timers that are due earlier may be pending in namespaces that have used up their share of deliveries.
     pub(crate) fn next_claim(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }

@@ -74,7 +74,8 @@ pub(crate) struct State {
     /// The result of the last check of another node's connection, by the node's incarnation. A node has an entry once
     /// it was seen connected. The map is cleared when this node's own subscription begins or ends.
     pub(crate) sights: HashMap<u64, Sight>,
-    /// The number of times that this node's subscription has begun or ended.
+    /// The number of times that this node's subscription has begun or ended. If it changes during a request for the
+    /// connections of other nodes, the answer is ignored.
     pub(super) hearings: u64,
     /// The live nodes between which the shards are divided, sorted.
     pub(super) live: Vec<u64>,
@@ -115,7 +116,7 @@ struct LastClaim {
 pub(crate) enum Sight {
     /// The node was connected.
     There,
-    /// The node was not connected at this moment, and at no later check.
+    /// The moment of the first check that found the node disconnected. All later checks have found the same.
     Away(Timestamp),
 }
 

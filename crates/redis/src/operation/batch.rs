@@ -87,9 +87,9 @@ impl Batches {
         self.transactions.node.wake_if_unknown(result)
     }
 
-    /// Applies operations with [`Durability::PowerLoss`]. Refuses an operation that removes a timer which is delivered
-    /// at most once, if its server does not confirm changes at present. The timer would be lost otherwise: nobody
-    /// delivers it after a removal without a confirmation. The refused timer stays leased until its lease expires.
+    /// Applies operations with [`Durability::PowerLoss`]. Refuses to remove an at-most-once timer before its
+    /// delivery while the timer's server confirms no changes: after a removal without a confirmation, nobody
+    /// delivers the timer. The refused timer stays leased until its lease expires.
     async fn apply_kept(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let shards: Vec<Option<Shard>> = ops.iter().map(|op| self.shard_of_removal(op)).collect();
         let of_removals = shards.iter().copied().flatten().collect();
@@ -105,9 +105,9 @@ impl Batches {
         Ok(shards.iter().filter_map(outcome).collect())
     }
 
-    /// Returns the shard of the timer that the operation removes before its delivery, if the timer is delivered at most
-    /// once. The runtime removes such a timer by [`Op::Skip`]. An [`Op::Ack`] ends a delivery that has begun, perhaps
-    /// at another node. So it is never refused, and an error tells its caller to send it again.
+    /// If `op` removes a timer before its only delivery ([`Op::Skip`]), returns the timer's shard. Also returns a
+    /// shard if the timer's guarantee is unknown. An [`Op::Ack`] ends a delivery that has begun, perhaps at another
+    /// node, so it is never refused: after an error, its caller sends it again.
     fn shard_of_removal(&self, op: &Op) -> Option<Shard> {
         let Op::Skip(id, _) = op else { return None };
         match self.transactions.held.guarantee_of(*id) {
@@ -118,7 +118,7 @@ impl Batches {
     }
 
     /// Waits until all changes of the deployment that the servers have made are durable. Fails if a part of the
-    /// deployment is lost, or if its server cannot be reached, because nobody can then confirm its changes.
+    /// deployment's data is lost or its server cannot be reached, since nothing then confirms the changes there.
     async fn confirm_all(&self) -> Result<(), StoreError> {
         let deployment = &self.transactions.deployment;
         if !deployment.link.has_witnesses() {

@@ -125,7 +125,7 @@ fn is_plain(changes: &Changes) -> bool {
     matches!(timers[..], [Change { before: Some(_), after: None }]) && guesses == 0
 }
 
-/// The kind of data that the script `end_many` removes from a Redis key for each timer that it removes.
+/// The kind of data that the script `end_many` removes from a Redis key for each ended timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Removal {
     /// Removes a member of a sorted set.

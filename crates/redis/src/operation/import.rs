@@ -17,9 +17,9 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The number of ids that an import into a cluster reserves at the same time.
 const AT_ONCE: usize = 256;
-/// The greatest number of attempts to reserve the id of an imported timer. An attempt fails if the id already has a
-/// redirect, an entry that another creation has written and that leads to the shard of its timer. If that shard does
-/// not store the timer, the import removes the redirect and tries again.
+/// The greatest number of attempts to reserve the id of an imported timer. An attempt fails if the id has a
+/// redirect, which another creation has written. If the redirect leads to no timer, the import removes it and tries
+/// again.
 const TURNS: usize = 8;
 
 /// Stores the timers of a backup in a deployment.

@@ -82,9 +82,9 @@ use tourbillon_durable::timer::TimerId;
 /// The time for which a creation reserves the id of its timer, by a [redirect](Redirect) to the shard that will store
 /// the timer. If the creation commits after this time, the commit fails.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// The time for which a server remembers that a [redirect](Redirect) is void, that is, that the creation that has
-/// written the redirect must not store its timer any more. The time is an hour longer than a reservation
-/// ([`RESERVED`]), because the clocks of two primaries may differ by an hour.
+/// The time for which a server remembers that a [redirect](Redirect) is void. The creation that wrote a void
+/// redirect can no longer store its timer. The time is an hour longer than a reservation ([`RESERVED`]), because
+/// the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
 /// The part of an operation that concerns shards other than the *home*, the shard that stores the operation's timers.
@@ -173,7 +173,7 @@ pub(super) async fn reserve_all(
 }
 
 /// Reserves an id by a redirect to the shard `home`, which will store the timer. If the id is taken, returns the
-/// refusal.
+/// refusal. `may_be_remembered` permits the id of an ended timer that the id's shard still remembers.
 pub(super) async fn reserve(
     deployment: &Deployment,
     id: TimerId,

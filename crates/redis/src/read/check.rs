@@ -69,7 +69,7 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
         }
     }
     let ids: BTreeSet<&TimerId> = homes.keys().chain(wanted.keys()).collect();
-    // What a shard holds that was not read is not known. And in a cluster, a redirect may lead nowhere.
+    // The contents of a shard in `unread` are unknown. In a cluster, a redirect may lead nowhere.
     let is_known = |id: &TimerId| {
         let places =
             [Some(deployment.layout.shard_of_id(*id)), homes.get(id).copied(), wanted.get(id).copied()];
@@ -99,9 +99,9 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
     Ok(faults)
 }
 
-/// Returns whether a timer is still stored in `shard` only, and its redirect still leads to `noted`. The check reads
-/// one shard after another, so a timer that is stored or ends between two reads seems to have a wrong redirect. A
-/// second look finds such a timer and its redirect in another state.
+/// Returns whether a timer and its redirect are still as the check has read them: the timer is stored in `shard`
+/// only (`None`: not stored), and the redirect leads to `noted` (`None`: no redirect). The check reads one shard
+/// after another, so a timer that is stored or ends between two reads seems to have a wrong redirect.
 async fn is_still_wrong(
     deployment: &Deployment,
     id: TimerId,

@@ -28,7 +28,7 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// Fails if no server answers, or if a server that has never answered this process does not answer.
+    /// Fails if no server answers, or if a server does not answer and has never answered this process before.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let groups = self.deployment.all_groups();
         let calls = groups.into_iter().map(|shards| (shards.clone(), self.counts_of(shards)));

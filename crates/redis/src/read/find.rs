@@ -21,8 +21,8 @@ pub(crate) async fn find_id(deployment: &Deployment, id: TimerId) -> Result<Opti
     Ok(look(deployment, id).await?.0)
 }
 
-/// Reads a timer by its id, and also the redirect of the id. The redirect exists if the timer is stored in another
-/// shard than the shard of its id. A redirect may be left over although its timer is not stored.
+/// Reads a timer by its id, also if the id's redirect leads to another shard that stores the timer. Also returns
+/// the redirect, which may be left over without its timer.
 pub(crate) async fn look(
     deployment: &Deployment,
     id: TimerId,

@@ -82,8 +82,8 @@ pub(crate) enum Index {
     Pending,
 }
 
-/// An entry of an index. `place` are the bytes by which the index is sorted, `shard` stores the entry, and `id` is the
-/// id of the entry's timer.
+/// An entry of an index. The bytes in `place` sort the index, `shard` stores the entry, and `id` is the id of the
+/// entry's timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct IndexEntry {
     pub(crate) place: Vec<u8>,
@@ -154,8 +154,8 @@ impl<'a> Walk<'a> {
         Self { deployment, order: Order::Ascending }
     }
 
-    /// Returns about `wanted` entries of an index that follow the place `after`, or that begin the index if `after` is
-    /// `None`. Returns at least one entry if any entry follows.
+    /// Returns about `wanted` consecutive entries of an index, and at least one entry if any entry is left. The
+    /// entries follow the place `after` (the bytes by which the index is sorted), or begin the index for `None`.
     pub(crate) async fn entries_after(
         &self,
         index: &Index,
@@ -220,8 +220,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads up to `each` members of each sorted set in `parts`, and merges the members in the order of their bytes.
-    /// Reads only members that begin with `beginning`, from the bound `from` on.
+    /// Reads up to `each` members of each sorted set in `parts`, and merges the members in the order of their
+    /// bytes. Reads only members that begin with `beginning`. `from` is the Redis bound at which the read begins.
     pub(crate) async fn members(
         &self,
         parts: &[(Shard, Part)],
@@ -263,8 +263,8 @@ impl<'a> Walk<'a> {
         Ok(merged(found.into_iter().flatten().collect(), each, self.order))
     }
 
-    /// Reads up to `each` members of each sorted set in `parts`, and merges them in the order of their scores. Members
-    /// with equal scores are in the order of their bytes.
+    /// Reads members as [`scores`](Self::scores) does, and merges them in the order of their scores. Members with
+    /// equal scores are in the order of their bytes.
     async fn scores_after(
         &self,
         parts: Vec<(Shard, Part)>,
@@ -284,6 +284,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads up to `each` members of each sorted set in `parts`, with their scores. Returns a list for each set.
+    /// Among the members with the first score of the range, reads only the members after the member `after`.
     pub(super) async fn scores(
         &self,
         parts: &[(Shard, Part)],
@@ -348,8 +349,9 @@ impl<'a> Walk<'a> {
         Ok(Some((period, named.collect())))
     }
 
-    /// Reads pending timers that are due at or after the moment `from`, in the order of their due moments. The timers
-    /// are stored by periods of two hours. The read stops at the end of the first period that has such timers.
+    /// Reads pending timers that are due at or after the moment `from`, in the order of their due moments. Of the
+    /// timers due at `from` itself, reads only those after the id `after`. The timers are stored by periods of two
+    /// hours. The read stops at the end of the first period that has such timers.
     async fn pending_after(
         &self,
         mut from: u64,
@@ -377,8 +379,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads pending timers that are due at or before the moment `until`, the latest first. The timers are stored by
-    /// periods of two hours. The read stops at the start of the latest period that has such timers.
+    /// Reads pending timers that are due at or before the moment `until`, the latest first. Of the timers due at
+    /// `until` itself, reads only those before the id `after`. The timers are stored by periods of two hours. The
+    /// read stops at the start of the latest period that has such timers.
     async fn pending_before(
         &self,
         mut until: Option<u64>,

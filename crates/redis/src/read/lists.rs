@@ -15,7 +15,7 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 
-/// The number of index entries that a page may read for each timer of the page.
+/// A page reads at most this number of index entries for each timer that fits on the page.
 const LOOKS: usize = 10;
 /// If a namespace has at most this number of timers, a page of the namespace reads all of them instead of searching the
 /// index. For a large page, this limit is [`LOOKS`] times the size of the page.
@@ -111,7 +111,7 @@ pub(crate) async fn list(
 
 impl Listing<'_> {
     /// Returns the page that follows the place `after` in the index. Reads the index, or all timers of the filter's
-    /// namespace.
+    /// namespace if these are few.
     async fn page(&self, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let looks = self.limit.saturating_mul(LOOKS);
         // An index of all namespaces may have hardly any timers of the wanted namespace.

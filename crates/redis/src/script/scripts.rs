@@ -26,8 +26,8 @@ macro_rules! scripts {
             $(pub(crate) $kept: Script,)*
         }
 
-        /// The scripts that read the present time from the server's clock. They compare it with stored moments, to
-        /// decide which timers are due and which leases have ended.
+        /// The scripts that read the present time from the server's clock, to decide which timers are due and which
+        /// leases have ended.
         pub(crate) static BY_SERVER: Scripts = Scripts {
             $($read: Script::of_read(stringify!($read), text!("now", $read_file)),)*
             $($name: Script::new(stringify!($name), text!("now", $file)),)*
@@ -38,8 +38,8 @@ macro_rules! scripts {
             ),)*
         };
 
-        /// The scripts that read the present time from an argument, for deployments on a test clock. They compare it
-        /// with stored moments, to decide which timers are due and which leases have ended.
+        /// The scripts that read the present time from an argument, for deployments on a test clock, to decide
+        /// which timers are due and which leases have ended.
         pub(crate) static BY_CALLER: Scripts = Scripts {
             $($read: Script::of_read(
                 concat!(stringify!($read), ", by the caller's time"),

@@ -46,7 +46,7 @@ impl Script {
         }
     }
 
-    /// Returns whether the script changes nothing. Then an error says nothing about changes, and the outcome is known.
+    /// Returns whether the script changes nothing. If such a script fails, nothing has changed.
     pub(crate) fn only_reads(&self) -> bool {
         self.only_reads
     }

@@ -108,7 +108,7 @@ impl Values {
         Ok(self.maybe_number()?.map(UtcMillis::from_millis))
     }
 
-    /// Takes the next value as an index that counts from 0. Scripts count from 1, and 0 becomes `None`.
+    /// Takes the next value, an index that counts from 1, and returns it counted from 0. Returns `None` for 0.
     pub(crate) fn index(&mut self) -> Result<Option<usize>, StoreError> {
         let place = usize::try_from(self.number()?).unwrap_or_default();
         Ok(place.checked_sub(1))

@@ -19,7 +19,7 @@ use tourbillon_durable::timer::{Address, Timer, TimerId};
 
 /// A store of timers on a Redis server or a Redis Cluster, for any number of processes.
 ///
-/// Processes that open the same deployment share its timers: a timer is claimed by one of them. The crate's
+/// Processes that open the same deployment share its timers: each timer is claimed by one process. The crate's
 /// documentation describes deployments, and the differences from a store in a file.
 pub struct RedisStore {
     pub(crate) deployment: Arc<Deployment>,

@@ -1,4 +1,4 @@
-//! Tests operations whose calls fail or meet the changes of others, while other calls of the same operation are under
+//! Tests operations that fail or find changes of other clients, while other calls of the same operation are under
 //! way.
 
 use super::faults::{Act, Two, apply, id, kind, now, place, start, start_split, timer};

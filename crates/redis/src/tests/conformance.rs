@@ -50,7 +50,7 @@ pub(super) fn on(server: &Server) -> Arc<dyn Link> {
     plain::Plain::to(server.port()).session()
 }
 
-/// Runs all cases of the suite but those of turns. Returns the names of the cases that fail.
+/// Runs all cases of the conformance suite except those about shares. Returns the names of the failed cases.
 fn failures_of(make: conformance::Make<'_>) -> Vec<&'static str> {
     conformance::failures(conformance::CASES.iter().copied().flatten(), make)
 }

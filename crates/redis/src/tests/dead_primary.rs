@@ -17,7 +17,7 @@ use tourbillon_fault::{Cluster, Server, eventually, eventually_some};
 
 const SHARDS: u16 = 16;
 
-/// Returns the greatest age of the last look among this node's shards whose servers do not answer.
+/// Among this node's shards whose servers do not answer, returns the longest time since a shard was last polled.
 fn left(nodes: &Nodes) -> Duration {
     let this = nodes.nodes.iter().find(|node| node.is_this && node.is_live).map(|node| node.incarnation);
     let own =
@@ -216,7 +216,7 @@ fn a_primary_that_stays_away_stops_its_own_shards_only() {
     drop(durable.shutdown(Duration::ZERO));
 }
 
-/// Tests that a primary that does not answer does not keep a store from being refused because of another primary.
+/// Tests that a store is refused because of an unsafe primary even if another primary does not answer.
 #[test]
 fn the_other_primaries_are_checked_while_a_primary_is_dead() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };

@@ -116,7 +116,7 @@ fn a_version_that_a_failover_has_lost_is_no_other_documents_version() {
     assert_eq!(block_on(two.document("n")).unwrap().unwrap().value, b"c");
 }
 
-/// The reply is lost after the script has run, so the store finds its own version.
+/// Tests a change whose reply is lost. The repeated script finds the version that its first run has stored.
 #[test]
 fn a_change_whose_reply_is_lost_is_made_once() {
     let Some(server) = Server::start(&[]) else { return };

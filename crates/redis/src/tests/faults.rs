@@ -34,8 +34,8 @@ pub(super) enum Act {
     Lose,
     /// The server gets the call only after the caller has polled the answer twice.
     Late,
-    /// The call is never answered, and the server gets nothing. From then on, the limits on the times of other calls
-    /// end at once.
+    /// The call is never answered, and the server gets nothing. From then on, the time limits of other calls pass
+    /// at once.
     Hang,
     /// Before the call, the link calls this function, which usually acts as another process.
     First(Box<dyn FnOnce() + Send>),
@@ -53,12 +53,12 @@ pub(super) struct Acting {
 }
 
 impl Acting {
-    /// Sets the only disturbance.
+    /// Sets a disturbance, and removes all others.
     pub(super) fn at(&self, script: &'static str, nth: u32, act: Act) {
         *self.next.lock().unwrap() = vec![(script, nth, act)];
     }
 
-    /// Sets a further disturbance.
+    /// Adds a disturbance.
     pub(super) fn also_at(&self, script: &'static str, nth: u32, act: Act) {
         self.next.lock().unwrap().push((script, nth, act));
     }
@@ -210,8 +210,8 @@ pub(super) fn damage(plain: &plain::Plain, script: &str) {
 pub(super) const UNREADABLE: &str = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
                           redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
 
-/// Tests a repeated creation on one server, which looks for the timer while another process cancels the timer, and
-/// stores it again before any of the creation's later calls.
+/// Tests a repeated creation on one server. While the creation looks for the timer, another process cancels the
+/// timer. The process stores the timer again before one of the creation's later calls.
 #[test]
 fn a_repeated_creation_leaves_the_redirect_of_a_timer_that_is_stored_again() {
     for again_at in 4.. {

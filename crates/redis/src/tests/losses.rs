@@ -64,9 +64,9 @@ impl Node {
         late[late.len() * 99 / 100]
     }
 
-    /// Fails if timers are held up: if their lateness is much greater than `before` in each of three attempts. A busy
-    /// machine delays the timers of some attempt, and a fault those of every attempt. `ids` gets the number from which
-    /// it may make ids.
+    /// Fails if timers are held up: if their lateness is much greater than `before` in each of three attempts. A
+    /// busy machine delays the timers of some attempts, and a fault those of all attempts. `ids` makes the ids of
+    /// an attempt, all at least as great as its argument.
     fn assert_not_held_up(&self, before: Duration, ids: impl Fn(u128) -> Vec<u128>) {
         let is_held_up = |from: u128| {
             let during = self.late(&ids(from));
@@ -89,7 +89,7 @@ impl Node {
     }
 }
 
-/// Returns the first `count` ids from `from` on whose shards `is_meant` selects.
+/// Returns the first `count` ids, from the id `from` on, whose shards satisfy `is_meant`.
 fn ids(layout: &Layout, from: u128, count: usize, is_meant: impl Fn(Shard) -> bool) -> Vec<u128> {
     let is_there = |id: &u128| is_meant(layout.shard_of_id(TimerId::from_u128(*id)));
     (from..).filter(is_there).take(count).collect()
@@ -308,8 +308,8 @@ fn a_deployment_of_another_layout_is_not_mended() {
     }
 }
 
-/// Tests a closed store with two checks under way whether the deployment is there again. The second check opens the
-/// store, and the store is closed for good before the first check ends.
+/// Tests a closed store while two checks ask whether the deployment exists again. The second check opens the store,
+/// and the store is closed for good before the first check ends.
 #[test]
 fn a_slow_check_does_not_open_a_store_that_was_closed_for_good() {
     let Some(Two { store, link, clock, server, .. }) = faults::start(4) else { return };

@@ -59,8 +59,8 @@ fn a_recovery_that_no_shard_answers_leaves_its_timers_to_the_next_claim() {
     assert_eq!(ids(&now(store.claim(BY, 4, ALL, None))), []);
 }
 
-/// Tests a claim of several scripts in each of two shards, one of whose answers is lost. The claim returns the timers
-/// of the other answers, also those of the same shard.
+/// Tests a claim of several scripts in each of two shards. One answer is lost. The claim returns the timers of all
+/// other answers, even if they are of the same shard.
 #[test]
 fn timers_of_the_answers_before_a_lost_one_are_not_claimed_again() {
     let Some(Two { store, link, clock, server: _server, .. }) = start_split() else { return };

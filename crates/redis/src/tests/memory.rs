@@ -179,8 +179,8 @@ fn an_import_into_a_cluster_with_a_full_memory_has_surely_no_effect() {
     assert_eq!(error.kind(), StoreErrorKind::Full, "{error}");
 }
 
-/// Tests that an occurrence is new data, which a server without free memory refuses. The schedule is late then, and
-/// says so. A trigger has surely no effect.
+/// Tests that a server without free memory refuses a new occurrence of a schedule. The schedule is then late, and
+/// reports this. A trigger fails without an effect.
 #[test]
 fn a_schedule_is_late_while_the_memory_is_full() {
     let Some(server) = Server::start(&[]) else { return };

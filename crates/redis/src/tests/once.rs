@@ -17,7 +17,7 @@ struct Case {
     is_split: bool,
     is_parked: bool,
     is_replaced: bool,
-    /// Whether a second timer is removed in the same batch.
+    /// True if a second timer is removed in the same batch.
     is_batch: bool,
 }
 
@@ -36,7 +36,7 @@ fn ended(number: u128, phase: Phase) -> Outcome {
 }
 
 /// Tests timers that another process cancels or replaces before each call of their removals. Either the withdrawal
-/// finds the timer leased, and then the removal says so, or it finds no timer.
+/// finds the timer leased, and the removal reports the withdrawal, or the withdrawal finds no timer.
 #[test]
 fn a_timer_at_most_once_is_either_withdrawn_or_removed() {
     let two = [false, true];
@@ -64,7 +64,7 @@ fn a_timer_at_most_once_is_either_withdrawn_or_removed() {
 }
 
 /// Lets another process withdraw a timer before call `nth` of its removal. Returns whether the timer ended as
-/// withdrawn. The inner value is `None` if the removal has no such call, and the outer value if there is no server.
+/// withdrawn. The inner option is `None` if the removal has no such call, and the outer option without a server.
 fn withdraw_before(nth: u32, case: Case) -> Option<Option<bool>> {
     let Two { store, other, link, server: _server, .. } =
         if case.is_split { start_split() } else { start(1) }?;

@@ -39,7 +39,6 @@ pub(super) fn records(shard: Shard, shards: u16) -> String {
     String::from_utf8(Layout::new("d", shards).key(shard, Part::Records)).unwrap()
 }
 
-/// Opens a store on the server at this port.
 pub(super) fn open(builder: RedisBuilder, port: u16) -> Result<RedisStore, StoreError> {
     pollster::block_on(builder.open(&to(port)))
 }

@@ -197,8 +197,8 @@ impl Link for Partial {
     }
 }
 
-/// Tests a node while the server of its first shard is away. Two redirects of the last shard lead nowhere, one of them
-/// to the first shard.
+/// Tests a node while the server of its first shard is away. The last shard has two redirects without timers, one
+/// of which leads to the first shard.
 #[test]
 fn a_server_that_is_away_holds_up_the_sweep_of_its_own_redirects_only() {
     const LAST: Shard = SHARDS - 1;

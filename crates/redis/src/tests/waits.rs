@@ -87,9 +87,9 @@ fn a_dead_replica_delays_no_delivery() {
     drop(durable.shutdown(Duration::from_secs(5)));
 }
 
-/// Tests timers that are delivered at most once beside others, more of them than the runtime has places. While the
-/// replica is dead, their handlers are not called, and the others are delivered as before. Afterwards each is delivered
-/// once.
+/// Tests timers that are delivered at most once beside other timers. There are more of them than the runtime
+/// delivers at a time. While the replica is dead, their handlers are not called, and the other timers are delivered
+/// as before. Afterwards each timer is delivered once.
 #[test]
 fn beside_a_dead_replica_a_timer_at_most_once_waits_and_delays_no_other() {
     const OTHERS: usize = 150;

@@ -88,7 +88,8 @@ fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
 
 impl Progress {
     /// Removes redirects from `doubted` and returns them, at most [`AT_ONCE`]. Takes only redirects that were first
-    /// read at least [`AFTER`] ago. The caller must read these redirects again.
+    /// read at least [`AFTER`] ago, or after `now` because the clock was set back. The caller must read these
+    /// redirects again.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
         // If `now` is before the first read, the clock was set back.
         // An early second read does no harm, because the removal first makes the redirect void.

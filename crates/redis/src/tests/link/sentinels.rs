@@ -5,7 +5,7 @@ use crate::link::Connect;
 use core::time::Duration;
 use tourbillon_fault::{Server, Watched, eventually, watch};
 
-/// A primary that is cut off with one Sentinel, and the server that has become the primary without them.
+/// A primary and a Sentinel that are cut off together, and the new primary with the Sentinel that knows it.
 struct Parted {
     old: Server,
     new: Server,

@@ -315,7 +315,7 @@ fn a_node_whose_handlers_are_all_busy_steps_back_until_it_claims_again() {
     assert!((0..5).any(|_| steps_back_and_enters_again(&server)), "the busy one owned no shard, five times");
 }
 
-/// Returns false if the busy node lost all of its shards before it could step back.
+/// Lets a busy node give up its shards until it claims again. Returns false if it loses its shards before.
 fn steps_back_and_enters_again(server: &Server) -> bool {
     server.command(&["FLUSHALL"]);
     // Under load, a node with a short time would lose its shards before it steps back.

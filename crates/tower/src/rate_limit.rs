@@ -34,7 +34,8 @@ impl fmt::Display for InvalidRate {
 
 impl Error for InvalidRate {}
 
-/// Checks a rate of `calls` calls in each period, and makes a limit for this rate on no engine in particular.
+/// Checks a rate of `calls` calls in each period, and makes a limit for this rate. The limit runs on the current engine
+/// of each thread that uses it.
 fn limit(calls: u64, period: Duration) -> Result<Arc<Limit>, InvalidRate> {
     if calls == 0 {
         return Err(InvalidRate::NoCalls);
@@ -128,9 +129,9 @@ impl<S> Layer<S> for RateLimitLayer {
 ///
 /// Without an engine of its own ([`on`](Self::on)), a limit uses the current engine of the thread that polls or calls a
 /// service: see [`tourbillon::future`]. So a service in a tokio runtime may wait on an engine of that runtime. If the
-/// runtime ends during the wait, the wait goes on where the service is polled next. The clocks of these engines have to
-/// agree, as all clocks do but those that a test moves. So the services of one limit should not be used both in a
-/// runtime with a paused clock and outside of it.
+/// runtime ends during the wait, the wait goes on where the service is polled next. The clocks of these engines must
+/// agree. A clock that a test pauses or moves does not agree with others. So the services of one limit should not be
+/// used both in a runtime with a paused clock and outside of it.
 ///
 /// # Time complexity
 ///

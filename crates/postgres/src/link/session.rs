@@ -171,7 +171,7 @@ impl Session {
         }
     }
 
-    /// Begins a transaction. If it is neither committed nor rolled back, the connection is closed.
+    /// Begins a transaction. If the session is dropped before a commit or rollback, the connection is closed.
     pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
         self.begin_with("", LockWait::Long).await
     }

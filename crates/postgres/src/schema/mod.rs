@@ -32,8 +32,8 @@ pub(crate) fn sources() -> impl Iterator<Item = &'static str> {
     MIGRATIONS.into_iter().flatten().copied()
 }
 
-/// Returns whether the schema has its table of migrations. Reads the table `pg_class`. A name in a statement would be
-/// looked up in the session's cache, which may lack a table that another session has just created.
+/// Returns whether the schema has its table of migrations. Reads the catalog `pg_class`, because the server would look
+/// up a table's name in the session's cache, which may lack a table that another session has just created.
 async fn exists(session: &mut Session, name: &str) -> Result<bool, Failure> {
     let sql = "SELECT count(*) > 0 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                WHERE n.nspname = $1 AND c.relname = 'migration'";

@@ -111,7 +111,8 @@ fn invalid_plans() -> [Plan; 4] {
     [cron("0 99 * * *", "UTC"), cron("0 9 * * *", "No/Where"), monthly(32, 0), monthly(1, 86_400)]
 }
 
-/// No occurrence can follow, and a person should see that the series has stopped. So the delivered occurrence stays.
+/// If the plan of a series is not valid, no occurrence can follow. The delivered occurrence stays as a dead timer, so
+/// that a person sees that the series has stopped.
 fn an_occurrence_whose_plan_is_not_valid(make: Make<'_>) {
     for plan in invalid_plans() {
         for end in [End::Ack, End::Skip] {

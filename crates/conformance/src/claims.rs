@@ -156,8 +156,7 @@ fn at_most_once_is_at_most_once(make: Make<'_>) {
     assert_eq!(bench.due_ids(), []);
 }
 
-/// A caller changes a timer that is delivered at most once, between its claim and its removal. The delivery would begin
-/// at the removal.
+/// A caller changes a timer that is delivered at most once, between its claim and the removal that begins the delivery.
 fn a_timer_at_most_once_is_withdrawn_until_its_delivery_begins(make: Make<'_>) {
     for is_replaced in [false, true] {
         let bench = Bench::new(make);

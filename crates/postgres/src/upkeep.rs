@@ -14,8 +14,8 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 use tourbillon_durable::store::ServerTime;
 
-/// The pause between two looks for work while a timer is due within [`SOON`], or while another transaction holds a due
-/// timer.
+/// The pause between two looks for work (checks whether the node must claim) while a timer is due within [`SOON`], or
+/// while another transaction has locked a due timer.
 const BUSY: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks if notifications cause the looks. A look checks whether the node must claim.

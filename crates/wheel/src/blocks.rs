@@ -52,8 +52,7 @@ pub(crate) struct Blocks<T> {
 #[derive(Debug)]
 struct Segment<T> {
     blocks: Vec<[T; BLOCK_TICKETS]>,
-    /// For each block in use, the next block in the list of its slot. For each free block, the place of the next free
-    /// block.
+    /// For a block in use, the next block in its slot's list. For a free block, the place of the next free block.
     links: Vec<u32>,
     /// The place of the first free block.
     free: u32,

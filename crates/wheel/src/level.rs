@@ -69,8 +69,7 @@ impl<const BITS: u32> Level<BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
-    /// Returns whether the slots of level `depth` are near: a ticket stores all bits in which the ticks of a slot
-    /// differ. So the slot and the ticket together give the ticket's whole tick.
+    /// Returns whether the slots of level `depth` are near: tickets store all bits in which the ticks of a slot differ.
     #[inline]
     pub(super) const fn is_near<T: Ticket>(depth: usize) -> bool {
         T::TICK_BITS == u64::BITS || Self::shift_of(depth) <= T::TICK_BITS

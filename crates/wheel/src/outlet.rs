@@ -1,5 +1,4 @@
-//! The two ways in which a wheel hands out due tickets (requests to check timers): in chunks to a closure, or all into
-//! one buffer.
+//! Two ways to hand out due tickets (requests to check timers): in chunks to a closure, or all into one buffer.
 
 use crate::blocks::{BLOCK_TICKETS, Blocks};
 use crate::slot::Slot;
@@ -57,8 +56,7 @@ impl<T: Copy> Outlet<T> for &mut Vec<T> {
         self
     }
 
-    /// Copies four tickets or the whole block, and then truncates the copy. This is faster than a copy of `count`
-    /// tickets, whose loop would mispredict a branch.
+    /// Copies four tickets or the whole block, and truncates the copy: a loop to `count` would mispredict a branch.
     #[inline]
     fn add(&mut self, block: &[T; BLOCK_TICKETS], count: usize) {
         let before = self.len();
@@ -72,8 +70,7 @@ impl<T: Copy> Outlet<T> for &mut Vec<T> {
     fn flush(&mut self) {}
 }
 
-/// Moves as many tickets of `slot` to the outlet's buffer as the budget and the outlet permit. Subtracts their number
-/// from `len` and `budget`.
+/// Moves tickets of `slot` to the outlet's buffer, within the budget. Subtracts their number from `len` and `budget`.
 #[inline]
 pub(crate) fn hand_out<T: Ticket, O: Outlet<T>>(
     slot: &mut Slot,

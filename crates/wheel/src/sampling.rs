@@ -2,9 +2,8 @@
 
 use crate::ticket::CHUNK_TICKETS;
 
-/// Chooses which chunks of tickets are searched for stale tickets (of ended timers) when they move to a finer level. A
-/// search reads a word of each timer, and that word is rarely in the cache. So if hardly any ticket is stale, only one
-/// of eight chunks is searched.
+/// Chooses which chunks of tickets are searched for stale tickets when they move to a finer level. A search reads a
+/// word of each timer, rarely from the cache. So if hardly any ticket is stale, only one of eight chunks is searched.
 #[derive(Debug, Default)]
 pub(crate) struct Sampling {
     /// The number of chunks that are skipped after each search, as chosen by the last search.

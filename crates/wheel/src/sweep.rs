@@ -18,9 +18,8 @@ pub(crate) struct SweepCursor {
 }
 
 impl SweepCursor {
-    /// Checks a block of tickets in the cursor's slot, or in the first occupied slot after it, and drops the stale
-    /// tickets (of ended timers). Returns the numbers of checked and dropped tickets, or `None` when the sweep has
-    /// passed the whole wheel.
+    /// Checks a block of the cursor's slot, or of the first occupied slot after it, and drops stale tickets. Returns
+    /// the numbers of checked and dropped tickets, or `None` when the sweep has passed the whole wheel.
     pub(crate) fn step<T: Ticket, const BITS: u32>(
         &mut self,
         levels: &mut [Level<BITS>],

@@ -105,8 +105,8 @@ pub(crate) const FIRST_LOOKS: usize = 256;
 ///
 /// # Panics
 ///
-/// A wheel holds 2^32 - 1 tickets at most, and [`insert`](Self::insert) panics if one more comes. Otherwise, the calls
-/// do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost or
+/// A wheel holds 2^32 - 1 tickets at most. If a wheel has this number, [`insert`](Self::insert) panics. Otherwise, the
+/// calls do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost or
 /// duplicated, and [`len`](Self::len) is wrong from then on. Everything else stays as it was.
 ///
 /// # Examples
@@ -593,8 +593,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         looked_at
     }
 
-    /// Does the work of [`cascade_chunk`](Self::cascade_chunk) for a far slot, whose tickets are stored with their
-    /// whole ticks.
+    /// Does the work of [`cascade_chunk`](Self::cascade_chunk) for a far slot, which stores whole ticks.
     #[cold]
     fn cascade_far_chunk(
         &mut self,

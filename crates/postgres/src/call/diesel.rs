@@ -25,8 +25,7 @@ impl<A> Call<A> {
     ///
     /// # Errors
     ///
-    /// Fails for the reasons in [`CallErrorKind`](crate::CallErrorKind). The error's source is the
-    /// [`diesel::result::Error`].
+    /// Fails for the reasons in [`CallErrorKind`](crate::CallErrorKind). The source is the [`diesel::result::Error`].
     ///
     /// # Examples
     ///

@@ -31,11 +31,10 @@ pub enum CallErrorKind {
     /// The caller wanted to replace an existing timer
     /// ([`IfPresent::ReplaceOnly`](tourbillon_durable::store::IfPresent::ReplaceOnly)), but no timer has the key.
     NotFound,
-    /// The caller does not hold the lease (the exclusive right to deliver the timer) any more. Either the lease has
-    /// expired and a node has ended it, or the delivery has already ended.
+    /// The caller has lost the lease (the exclusive right to deliver the timer). Either the lease has expired and a
+    /// node has ended it, or the delivery has already ended.
     Lost,
-    /// The transaction conflicts with another transaction: a serialization failure or a deadlock. The caller should
-    /// repeat its transaction.
+    /// A serialization failure, or a deadlock with another transaction. The caller should repeat its transaction.
     Conflict,
     /// An argument is not valid.
     Invalid,

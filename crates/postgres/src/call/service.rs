@@ -63,9 +63,9 @@ fn headers(callback: &Callback) -> Result<Value, CallError> {
 ///
 /// # Errors
 ///
-/// Fails if the timer has both a callback and a queue, or none of the two. Fails if the timer has both a due moment and
-/// a delay, or more than one body. Also fails if the delay is too long, if a body is not valid base 64, or if a label
-/// or a header has a zero byte.
+/// Fails if the timer has both a callback and a queue, or neither. Fails if the timer has both a due moment and a
+/// delay, or more than one body. Also fails if the delay is too long, if a body is not valid base 64, or if a label or
+/// a header has a zero byte.
 pub(super) fn statement(
     namespace: &str,
     key: Option<&str>,

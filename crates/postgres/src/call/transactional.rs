@@ -203,9 +203,9 @@ impl Transactional {
     ///
     /// # Errors
     ///
-    /// This method fails if the timer has both a callback and a queue, or none of the two. It fails if the timer has
-    /// both a due moment and a delay, or more than one body. It also fails if the delay is too long, if a body is not
-    /// valid base 64, or if a text has a zero byte.
+    /// This method fails if the timer has both a callback and a queue, or neither. It fails if the timer has both a due
+    /// moment and a delay, or more than one body. It also fails if the delay is too long, if a body is not valid base
+    /// 64, or if a text has a zero byte.
     ///
     /// The call fails with [`CallErrorKind::Invalid`], [`CallErrorKind::TooLong`], [`CallErrorKind::DueTooFar`],
     /// [`CallErrorKind::Unsupported`] or [`CallErrorKind::KeyExists`]. After each of these errors the transaction must

@@ -8,7 +8,7 @@
 //! | event | consequence |
 //! |---|---|
 //! | two nodes claim at the same time | each locks and takes rows that the other has not locked |
-//! | a transaction of a caller holds the timer | the claim passes over the timer; the next claim tries again |
+//! | a transaction of a caller has locked the timer | the claim skips the timer; the next claim tries again |
 //! | the timer is cancelled, moved or unparked at the same time | the lock of the row decides which change is first; the second sees the first |
 //! | the timer's due moment was moved ahead | the timer stays parked until that moment |
 //! | the timer's series was paused | the timer is parked again, as paused |

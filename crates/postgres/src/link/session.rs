@@ -44,7 +44,7 @@ pub(crate) struct Session {
     _permits: Vec<OwnedSemaphorePermit>,
     /// The longest wait for the answer to a statement.
     limit: Duration,
-    /// Whether the connection may go back to the pool.
+    /// Whether the last answer was received completely. If not, the connection does not go back to the pool.
     is_clean: bool,
     is_in_transaction: bool,
     /// Whether the server has refused a write, because the session is read-only. A session keeps the setting

@@ -113,7 +113,7 @@ impl Node {
     }
 
     /// Returns whether the process must give a sign of life (heartbeat): a quarter of the `ttl` has passed since the
-    /// last one, or the process is not a node yet.
+    /// last sign, or the process is not a node yet.
     pub(crate) fn is_sign_due(&self) -> bool {
         let (state, now) = (self.state(), self.deployment.time.now());
         // If `now` is before the last sign, the clock was set back.

@@ -144,8 +144,7 @@ const SETTINGS: [&str; 24] = [
     "enable_indexscan = off",
 ];
 
-/// Makes a schema with functions and an operator of the names that the server's own have. A caller can put this schema
-/// first in its `search_path`.
+/// Makes functions and an operator that hide the server's own, if the schema `evil` is first in the `search_path`.
 const EVIL: &str = "CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO app;
     CREATE FUNCTION evil.octet_length(text) RETURNS int LANGUAGE sql AS 'SELECT 0';
     CREATE FUNCTION evil.lower(text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;

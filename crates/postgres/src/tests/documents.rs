@@ -244,8 +244,7 @@ fn a_kill_of_the_server_loses_no_change_of_a_document_and_doubles_none() {
     assert!(acknowledged > 30 && (acknowledged..=acknowledged + unknown).contains(&sum));
 }
 
-/// A failover to a replica without the last commits brings back the earlier version of a document. The test instead
-/// sets the rows back.
+/// A failover to a replica without the last commits brings an earlier version back. Here the test sets the rows back.
 #[test]
 fn a_version_that_a_failover_has_lost_is_no_other_documents_version() {
     let Some(server) = Postgres::start(&[]) else { return };

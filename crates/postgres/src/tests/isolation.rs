@@ -1,5 +1,4 @@
-//! Tests the functions for callers at all levels of isolation, while other transactions commit changes after the
-//! caller's snapshot.
+//! Tests the functions for callers at all levels of isolation, beside commits of others after the caller's snapshot.
 
 use super::server::open;
 use super::session::{Psql, await_idle, await_sessions};

@@ -156,8 +156,7 @@ fn set_minute(server: &Postgres, minute: u32) {
 
 const FAR: &str = "BEGIN; SELECT tourbillon.schedule('mail', key => 'far', delay => '65 minutes');";
 
-/// Claims a later timer at minute 80, while the transaction of the timer `far` is open. So the low-water mark passes
-/// the due moment of `far`.
+/// Lets the low-water mark pass the due moment of the timer `far` at minute 80, before the commit of the timer.
 fn pass(server: &Postgres, store: &PostgresStore) {
     assert_eq!(
         server.sql("SELECT count(*) FROM tourbillon.timer WHERE xid IS NULL"),
@@ -241,8 +240,7 @@ fn a_node_that_has_not_looked_for_an_hour_loses_no_timer() {
     is_found(&server, &store);
 }
 
-/// A snapshot lists an open transaction only after a later transaction has ended. So an earlier look does not show when
-/// the open transaction began.
+/// A snapshot lists an open transaction only after a later transaction has ended. Earlier looks do not show it.
 #[test]
 fn a_transaction_that_a_look_does_not_list_yet_loses_no_timer() {
     let Some(server) = Postgres::start(&[]) else { return };

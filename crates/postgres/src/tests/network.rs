@@ -214,8 +214,7 @@ pub(super) fn when_damaged(server: &Postgres, proxy: &Proxy, store: &PostgresSto
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
 
-/// The primary is lost, and its replica takes over. All acknowledged changes are there, and the low-water marks of the
-/// node are reset.
+/// A replica takes over from a lost primary. All acknowledged changes are there. The node's low-water marks are reset.
 #[test]
 fn a_replica_that_takes_over_has_all_timers_and_delivers_them() {
     let Some(mut primary) = Postgres::start(&[]) else { return };

@@ -48,7 +48,7 @@ impl SweepCursor {
         Some((looked_at, dropped))
     }
 
-    /// Does the work of [`step`](Self::step) in the levels. Returns `None` when the sweep has passed them all.
+    /// Does the work of [`step`](Self::step) in the levels. Returns `None` when the sweep has passed all levels.
     fn step_in_levels<T: Ticket, const BITS: u32>(
         &mut self,
         levels: &mut [Level<BITS>],

@@ -626,7 +626,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// Hands out the tickets of `tick`, and finds the next tick that has any. Returns false if the budget ran out
+    /// Hands out the tickets of `tick`, and finds the next tick that has tickets. Returns false if the budget ran out
     /// before the last ticket.
     #[inline(always)]
     fn expire(&mut self, tick: u64, budget: &mut usize, outlet: &mut impl Outlet<T>) -> bool {

@@ -10,7 +10,7 @@ pub const POLL: Duration = Duration::from_millis(250);
 /// The default time after which a node counts as dead if it has given no sign of life (heartbeat).
 pub const TTL: Duration = Duration::from_secs(10);
 
-/// The processes that must be those that deliver the timers of a deployment. Otherwise the opening fails.
+/// The owner that a deployment must have: the processes that deliver its timers. Otherwise the opening fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Programs,

@@ -7,7 +7,7 @@ use tourbillon_client::api::Backoff;
 const UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Reads a duration such as `30d`, `1h30m` or `250ms`: whole numbers with units, the longest unit first.
+/// Parses a duration such as `1h30m`: whole numbers with units, the longest unit first. Returns milliseconds.
 pub(crate) fn millis(text: &str) -> Result<u64, String> {
     let fault = || format!("not a duration such as 30d, 1h30m, 5s or 250ms: {text:?}");
     let (mut rest, mut units, mut sum) = (text, &UNITS[..], 0_u64);

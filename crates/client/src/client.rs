@@ -26,7 +26,7 @@ use tourbillon_api::{
 /// shorter. If the server closes a connection while a change is sent, the outcome of the change is unknown.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// The client of a service. Clones share the connections.
+/// A client of the timer service `tourbillond`. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Transport>);
 

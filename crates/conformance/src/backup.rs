@@ -142,8 +142,8 @@ fn an_import_leaves_withdrawn_timers_out(make: Make<'_>) {
     assert!(matches!(ended, Outcome::Ended { phase: Phase::Withdrawn, .. }), "{ended:?}");
 }
 
-/// The id of an ended timer is remembered for an hour. The backup still has the timer, and its id begins a new hour at
-/// its next end.
+/// A timer has ended, and its id is remembered for an hour. Then a backup brings the timer back. When the timer ends
+/// again, its id is remembered for another hour.
 fn an_import_of_a_timer_that_has_ended(make: Make<'_>) {
     let bench = Bench::new(make);
     let timer = Timer { has_chosen_id: true, ..bench.timer(0) };

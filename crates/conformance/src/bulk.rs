@@ -85,7 +85,7 @@ fn a_cancel_by_label_with_a_limit_of_0(make: Make<'_>) {
     assert_eq!((cancelled, in_flight), (3, 1));
 }
 
-/// A stored text has at most 255 bytes. No timer has a longer text, even if the timer's text is a part of it.
+/// A stored text has at most 255 bytes. So a longer text finds no timer, even if it contains the text of a timer.
 fn texts_beyond_the_limits_name_no_timer(make: Make<'_>) {
     let bench = Bench::new(make);
     let long = "n".repeat(255);

@@ -156,7 +156,7 @@ fn at_most_once_is_at_most_once(make: Make<'_>) {
     assert_eq!(bench.due_ids(), []);
 }
 
-/// Changes of a caller between the claim and the removal at which the delivery would begin.
+/// A caller changes a timer that is delivered at most once, between its claim and the removal that begins the delivery.
 fn a_timer_at_most_once_is_withdrawn_until_its_delivery_begins(make: Make<'_>) {
     for is_replaced in [false, true] {
         let bench = Bench::new(make);
@@ -183,7 +183,7 @@ fn a_timer_at_most_once_is_withdrawn_until_its_delivery_begins(make: Make<'_>) {
     }
 }
 
-/// A delivery that does not begin ends as that of any other timer does, without an attempt.
+/// If a delivery does not begin, its timer is released, snoozed or parked like any other timer. No delivery is counted.
 fn a_timer_at_most_once_that_does_not_begin_comes_again(make: Make<'_>) {
     let bench = Bench::new(make);
     let policy = Policy { guarantee: Guarantee::AtMostOnce, deliveries: 1, ..Policy::default() };

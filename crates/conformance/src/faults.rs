@@ -57,7 +57,7 @@ impl SeededFaults {
         Self(Arc::new(Mutex::new(luck)))
     }
 
-    /// Returns a store that has the faults, in front of `store`.
+    /// Returns a store that passes calls on to `store`, and adds the faults.
     #[must_use]
     pub fn on(self, store: Arc<dyn TimerStore>) -> Faulty {
         Hooked::new(store, self)

@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a dead occurrence of a plan that is not valid", a_dead_occurrence_of_a_plan_that_is_not_valid),
 ];
 
-/// The ends of a delivery after which a series goes on.
+/// The ways in which the delivery of an occurrence can end so that its series goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Ack,
@@ -111,7 +111,7 @@ fn invalid_plans() -> [Plan; 4] {
     [cron("0 99 * * *", "UTC"), cron("0 9 * * *", "No/Where"), monthly(32, 0), monthly(1, 86_400)]
 }
 
-/// No occurrence can follow, and a person should see that the series has stopped. So the delivered occurrence stays.
+/// If the plan is not valid, no occurrence follows. The delivered occurrence becomes dead, so that a person sees this.
 fn an_occurrence_whose_plan_is_not_valid(make: Make<'_>) {
     for plan in invalid_plans() {
         for end in [End::Ack, End::Skip] {

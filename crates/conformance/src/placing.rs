@@ -319,7 +319,7 @@ fn arguments_beyond_the_limits_change_nothing(make: Make<'_>) {
     }
 }
 
-/// A text in PostgreSQL has no zero byte. A store that kept one could not be restored into a store there.
+/// Each store refuses texts with zero bytes, since a backup with such a text could not be restored into PostgreSQL.
 fn no_text_has_a_zero_byte(make: Make<'_>) {
     let bench = Bench::new(make);
     bench.create(&bench.keyed("k", 0));

@@ -58,7 +58,7 @@ pub struct Turns {
     pub store: Arc<dyn TimerStore>,
     /// The deliveries under way, by namespace, the oldest first.
     pub under_way: BTreeMap<Box<str>, Vec<(TimerId, Token)>>,
-    /// The limits that the next claims set for late timers. `None` means no limits.
+    /// The limits for late timers that are passed to the next claims. `None` means no limits.
     pub late: Option<Late>,
     clock: ManualClock,
     room: usize,

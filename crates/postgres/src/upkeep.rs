@@ -14,8 +14,8 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 use tourbillon_durable::store::ServerTime;
 
-/// The pause between two looks for work while a timer is due within [`SOON`], or while another transaction holds a due
-/// timer.
+/// The pause between two looks for work (checks whether the node must claim) while a timer is due within [`SOON`], or
+/// while another transaction has locked a due timer.
 const BUSY: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks if notifications cause the looks. A look checks whether the node must claim.
@@ -97,7 +97,7 @@ pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
 
 /// Looks for work once: calls [`look`]. Then adds up the rows of the table `tally` (changes of the numbers of timers)
 /// if this is worthwhile and was not done for [`SUM`]. `summed` is the moment at which the rows were last added up. No
-/// call of the runtime does the same, so an error of the sums is kept for
+/// call of the runtime would return an error of the sums, so the error is stored for
 /// [`upkeep_fault`](tourbillon_durable::store::TimerStore::upkeep_fault).
 async fn look_and_sum(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
     let mut session = node.deployment.pool.session().await?.within(node.ttl);

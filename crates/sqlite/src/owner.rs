@@ -1,8 +1,8 @@
 //! Lets only one store at a time deliver the timers of a database.
 //!
-//! This store has a lock on the file `<database>-owner`, beside the database. The operating system releases the lock
-//! when the process dies. A lock on the database itself would not work: SQLite loses its own locks when a process
-//! closes another handle of the same file.
+//! The store that delivers has a lock on the file `<database>-owner`, beside the database. The operating system
+//! releases the lock when the process dies. A lock on the database itself would not work: SQLite loses its own locks
+//! when a process closes another handle of the same file.
 
 use crate::error::Result;
 use std::fs::{File, OpenOptions, TryLockError};

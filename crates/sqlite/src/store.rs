@@ -329,7 +329,7 @@ impl SqliteStore {
         thread.join().unwrap_or_else(panicked)
     }
 
-    /// Makes the thread that writes call `function` in a transaction. The future gives the function's result.
+    /// Makes the thread that writes call `function` in a transaction. The future resolves to the function's result.
     fn ask<'a, T: Send + 'static>(
         &self,
         durability: Durability,

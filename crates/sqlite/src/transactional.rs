@@ -104,7 +104,7 @@ impl Transactional {
 
     /// Creates a timer in the connection's transaction. A delay counts from this call, not from the commit.
     ///
-    /// The durability in `spec` is ignored: the transaction's commit decides.
+    /// The durability in `spec` is ignored: the transaction's commit decides the durability.
     ///
     /// # Errors
     ///

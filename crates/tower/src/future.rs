@@ -11,9 +11,9 @@ pin_project! {
     /// The future that a [`Timeout`](crate::Timeout) returns. The future completes with the response of the service, or
     /// with the error of the limit.
     ///
-    /// The service's own future is polled first: a response that is ready is returned, however late this future is
-    /// polled. A response that is ready at once costs no timer. Dropping this future drops the service's future, and
-    /// disarms the timer.
+    /// The service's own future is polled first: a response that is ready is returned, even if this future is polled
+    /// after the limit has passed. A response that is ready at once costs no timer. Dropping this future drops the
+    /// service's future, and disarms the timer.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct ResponseFuture<F> {

@@ -34,7 +34,7 @@ impl fmt::Display for InvalidRate {
 
 impl Error for InvalidRate {}
 
-/// Checks a rate of `calls` calls in each period, and makes a limit for this rate on no engine in particular.
+/// Checks a rate of `calls` calls in each period, and makes its limit, which uses the current engine of each thread.
 fn limit(calls: u64, period: Duration) -> Result<Arc<Limit>, InvalidRate> {
     if calls == 0 {
         return Err(InvalidRate::NoCalls);
@@ -112,25 +112,25 @@ impl<S> Layer<S> for RateLimitLayer {
 /// the next period may contain nearly twice that number. A caller that measures a period with `Instant` never finds it
 /// too short.
 ///
-/// Clones share the limit. A clone reserves a slot in `poll_ready`. It keeps the slot until it is called or dropped,
-/// and the slot counts as taken during that time. A clone that finds no slot waits in a queue. Slots go to the clones
-/// in the order of their first `poll_ready`, and no clone overtakes another. A waiting clone is woken only twice: when
-/// a slot of the next period is promised to it, and when it has a slot. A dropped clone gives its slot or its place
-/// back, and the next clone is woken for it.
+/// Clones share the limit. In `poll_ready`, a clone reserves a slot: the permission for one call. The slot counts as
+/// taken until the clone is called or dropped. A clone that finds no slot waits in a queue. Slots go to the clones in
+/// the order of their first `poll_ready`, and no clone overtakes another. A waiting clone is woken only twice: when a
+/// slot of the next period is promised to it, and when it has a slot. If a clone is dropped, the next clone gets its
+/// slot or its place, and is woken.
 ///
-/// So a program should poll a clone that is not ready until it is ready, or drop it. A clone that is kept but not
-/// polled may hold a slot for which other clones wait. The same is true of tower's `ConcurrencyLimit`.
+/// So a program should poll a clone that is not ready until it is ready, or drop it. A clone that is neither polled nor
+/// dropped may reserve a slot for which other clones wait. The same is true of tower's `ConcurrencyLimit`.
 ///
-/// `poll_ready` reserves a slot before it polls the inner service. So a service that waits for its inner service
-/// already holds a slot.
+/// `poll_ready` reserves a slot before it polls the inner service. So a service that waits for its inner service has
+/// already reserved a slot.
 ///
 /// # The engine
 ///
 /// Without an engine of its own ([`on`](Self::on)), a limit uses the current engine of the thread that polls or calls a
 /// service: see [`tourbillon::future`]. So a service in a tokio runtime may wait on an engine of that runtime. If the
-/// runtime ends during the wait, the wait goes on where the service is polled next. The clocks of these engines have to
-/// agree, as all clocks do but those that a test moves. So the services of one limit should not be used both in a
-/// runtime with a paused clock and outside of it.
+/// runtime ends during the wait, the wait goes on where the service is polled next. The clocks of these engines must
+/// agree. A clock that a test pauses or moves does not agree with others. So the services of one limit should not be
+/// used both in a runtime with a paused clock and outside of it.
 ///
 /// # Time complexity
 ///
@@ -215,7 +215,7 @@ impl<S> RateLimit<S> {
         &mut self.inner
     }
 
-    /// Returns the service that this value wraps, and gives back its slot.
+    /// Returns the service that this value wraps, and releases the reserved slot.
     pub fn into_inner(self) -> S {
         self.inner
     }

@@ -52,8 +52,8 @@ impl fmt::Debug for Limit {
 pub(crate) struct Slot {
     limit: Arc<Limit>,
     state: State,
-    /// The sleep until the end of the present period. `None` unless the service waits, and a slot of the next period is
-    /// promised to it.
+    /// The sleep until the end of the present period, while the service waits and a slot of the next period is promised
+    /// to it. Otherwise usually `None`.
     sleep: Option<Sleep>,
 }
 

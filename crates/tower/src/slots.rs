@@ -1,4 +1,4 @@
-//! Counts the slots of a rate, and keeps the queue of the services that wait for one.
+//! Counts the slots (permissions for calls) of a rate, and manages the queue of the services that wait for a slot.
 
 use std::collections::BTreeMap;
 use std::mem;

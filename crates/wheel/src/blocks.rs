@@ -1,16 +1,17 @@
-//! The memory of a wheel's tickets: blocks of a few tickets, which the slots link to lists.
+//! Allocates the memory of a wheel's tickets (requests to check timers): blocks of 16 tickets. Each slot of the wheel
+//! links its blocks to a list.
 //!
 //! A slot's list of blocks is a ring: the last block is linked to the first. So a slot that knows its last block finds
 //! both ends. The links are beside the blocks, not in them: so a cascade follows a list without waiting for the blocks
 //! to come from memory.
 //!
 //! The blocks are in segments of [`SEGMENT_BLOCKS`]. The blocks of a segment never move once the segment is whole, so a
-//! wheel that grows copies no more than a segment. An emptied segment gives its memory back.
+//! wheel that grows copies no more than a segment. The memory of emptied segments is freed, except for one segment.
 
 use crate::ticket::Ticket;
 use alloc::vec::Vec;
 
-/// The number of tickets in a block. Sixteen tickets of 16 bytes are as long as four cache lines, of 8 bytes as two.
+/// The number of tickets in a block. With tickets of 16 bytes, a block takes four cache lines. With 8 bytes, two.
 pub(crate) const BLOCK_TICKETS: usize = 16;
 /// The number of blocks in a whole segment. With tickets of 16 bytes, a segment takes 33 KiB.
 const SEGMENT_BLOCKS: usize = 1 << SEGMENT_BITS;
@@ -44,14 +45,14 @@ pub(crate) struct Blocks<T> {
     segments: Vec<Segment<T>>,
     /// The first segment of the list of segments that have room for another block.
     roomy: u32,
-    /// A segment that was empty and kept its memory when it was entered here.
+    /// The last segment that kept its memory when it became empty. It may be in use again.
     spare: u32,
 }
 
 #[derive(Debug)]
 struct Segment<T> {
     blocks: Vec<[T; BLOCK_TICKETS]>,
-    /// For each block, the next block in the list of a slot. For a free block, the place of the next free block.
+    /// For a block in use, the next block in its slot's list. For a free block, the place of the next free block.
     links: Vec<u32>,
     /// The place of the first free block.
     free: u32,
@@ -87,8 +88,8 @@ impl<T: Ticket> Blocks<T> {
         self.segments[block.segment()].links[block.place()] = next.0;
     }
 
-    /// Takes a free block. Its first ticket is `ticket`, its other tickets are any tickets. The block is linked to
-    /// itself.
+    /// Allocates a block, and links it to itself. The first ticket of the block is `ticket`. The values of its other
+    /// tickets are unspecified.
     #[inline]
     pub(crate) fn allocate(&mut self, ticket: T) -> BlockIndex {
         let number = self.roomy;
@@ -110,7 +111,7 @@ impl<T: Ticket> Blocks<T> {
         self.allocate_new(ticket)
     }
 
-    /// Takes a block that was never in use.
+    /// Adds a block to the first segment with room, or to a new segment.
     #[cold]
     fn allocate_new(&mut self, ticket: T) -> BlockIndex {
         if self.roomy == NIL {
@@ -140,7 +141,7 @@ impl<T: Ticket> Blocks<T> {
         });
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a number and a place are parts of a u32")]
     pub(crate) fn free(&mut self, block: BlockIndex) {
@@ -158,8 +159,8 @@ impl<T: Ticket> Blocks<T> {
         }
     }
 
-    /// Gives the memory of an empty segment back. One empty segment keeps its memory, so that a wheel whose tickets
-    /// come and go at a segment's edge does not allocate each time.
+    /// Frees the memory of an empty segment. One empty segment keeps its memory, so that a wheel does not allocate
+    /// each time its last segment is filled and emptied.
     #[cold]
     fn empty_segment(&mut self, number: u32) {
         let spare = self.segments.get(self.spare as usize);
@@ -186,7 +187,8 @@ impl<T: Ticket> Blocks<T> {
 }
 
 impl<T: Ticket> Segment<T> {
-    /// Adds a block that is in use. The first segment of a wheel grows with its blocks, the others are `whole` at once.
+    /// Adds a block, and returns its place. If `whole` is true, an empty segment allocates the memory of all its blocks
+    /// at once. The first segment of a wheel grows with its blocks instead.
     #[expect(clippy::cast_possible_truncation, reason = "a place is smaller than a segment")]
     fn add_block(&mut self, whole: bool, ticket: T) -> u32 {
         if whole && self.blocks.capacity() == 0 {

@@ -74,7 +74,7 @@ impl TimerId {
         (self.0 & !IS_OF_MANY) >> if self.0 & IS_OF_MANY == 0 { FEW } else { MANY }
     }
 
-    /// Returns the id as a number, for places that can only keep numbers.
+    /// Returns the id as a number, for places that can only store numbers.
     #[inline]
     #[must_use]
     pub const fn to_bits(self) -> u64 {

@@ -8,11 +8,11 @@ use crate::ticket::low_bits;
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// A level of a wheel with a radix of `2^BITS`: a ring of slots.
+/// A level of a wheel: a ring of `2 * 2^BITS` slots. Each slot has the tickets (requests to check timers) of `2^shift`
+/// ticks. The number of a slot is `tick >> shift`, counted from tick 0. The ring begins at the wheel's position.
 ///
-/// The ring holds two revolutions: the present revolution and the next. So a ticket can move down to this level up to a
-/// whole revolution before the ticket is due, and a coarse slot can be spread ahead of time. A slot has a number, `tick
-/// >> shift`, counted from tick 0. The ring holds `2 * 2^BITS` slots, from the number of the wheel's position on.
+/// A revolution is `2^BITS` slots, so the ring has room for two revolutions. So the tickets of a slot of the next
+/// coarser level can move to this level up to a whole revolution before that slot begins.
 #[derive(Debug)]
 pub(super) struct Level<const BITS: u32> {
     slots: Box<[Slot]>,
@@ -69,7 +69,7 @@ impl<const BITS: u32> Level<BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
-    /// Returns whether the slots of level `depth` are near: a ticket has the bits in which the ticks of a slot differ.
+    /// Returns whether the slots of level `depth` are near: tickets store all bits in which the ticks of a slot differ.
     #[inline]
     pub(super) const fn is_near<T: Ticket>(depth: usize) -> bool {
         T::TICK_BITS == u64::BITS || Self::shift_of(depth) <= T::TICK_BITS
@@ -149,8 +149,8 @@ impl<const BITS: u32> Level<BITS> {
         number << self.shift
     }
 
-    /// Returns the whole tick of a ticket in slot `number`. The ticket has at least the bits in which the ticks of a
-    /// slot differ.
+    /// Returns the whole tick of a ticket in slot `number`. The ticket must store all bits in which the ticks of a slot
+    /// differ ([`is_near`](Self::is_near)).
     #[inline]
     pub(super) fn tick_of<T: Ticket>(&self, number: u64, ticket: &T) -> u64 {
         let width = 1 << self.shift;
@@ -158,14 +158,14 @@ impl<const BITS: u32> Level<BITS> {
     }
 
     /// Returns the tick at which the wheel starts to move the tickets of coarse slot `number` to the next finer level.
-    /// The tick is `turns` ticks before the slot begins, but never more than the slot's width before. Still earlier,
-    /// the finer level cannot hold the slot's tickets.
+    /// The tick is `turns` ticks before the slot begins, but at most the slot's width before. At an earlier tick, the
+    /// ring of the finer level does not reach all tickets of the slot.
     pub(super) fn spread_from(&self, number: u64, turns: u64) -> u64 {
         self.start_of(number) - turns.min(1 << self.shift)
     }
 
-    /// Returns whether the next finer level can already hold the tickets of the whole slot. The finer level can if the
-    /// slot begins within one revolution of that level.
+    /// Returns whether the ring of the next finer level already reaches all ticks of the slot. It does if the slot
+    /// begins within one revolution of the finer level.
     pub(super) fn fits_finer_level(&self, number: u64, position: u64) -> bool {
         let finer = self.shift - BITS;
         (number << BITS) - (position >> finer) <= 1 << BITS

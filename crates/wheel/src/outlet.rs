@@ -1,16 +1,16 @@
-//! The two ways in which a wheel hands due tickets out: in chunks to a closure, or all into one buffer.
+//! Two ways to hand out due tickets (requests to check timers): in chunks to a closure, or all into one buffer.
 
 use crate::blocks::{BLOCK_TICKETS, Blocks};
 use crate::slot::Slot;
 use crate::ticket::{CHUNK_TICKETS, Ticket};
 use alloc::vec::Vec;
 
-/// The place to which an advance hands due tickets out.
+/// The receiver of the due tickets (requests to check timers) of an advance.
 pub(crate) trait Outlet<T> {
     /// The greatest number of tickets that are handed out together.
     const TOGETHER: usize;
-    /// Returns the buffer to which the next `count` tickets are added. The call before was [`flush`](Self::flush), if
-    /// any.
+    /// Returns the buffer to which the caller adds the next `count` tickets. Before another call of `buffer`, the
+    /// caller must call [`flush`](Self::flush).
     fn buffer(&mut self, count: usize) -> &mut Vec<T>;
     /// Adds the first `count` tickets of a block to the buffer.
     fn add(&mut self, block: &[T; BLOCK_TICKETS], count: usize);
@@ -18,7 +18,7 @@ pub(crate) trait Outlet<T> {
     fn flush(&mut self);
 }
 
-/// Hands tickets out in chunks, which the closure gets.
+/// Hands out tickets in chunks, by a call of a closure for each chunk.
 pub(crate) struct Chunks<T, F> {
     chunk: Vec<T>,
     expired: F,
@@ -56,7 +56,7 @@ impl<T: Copy> Outlet<T> for &mut Vec<T> {
         self
     }
 
-    /// Copies four tickets or the whole block: that takes less than a number of tickets that no branch predictor knows.
+    /// Copies four tickets or the whole block, and truncates the copy: a loop to `count` would mispredict a branch.
     #[inline]
     fn add(&mut self, block: &[T; BLOCK_TICKETS], count: usize) {
         let before = self.len();
@@ -70,7 +70,7 @@ impl<T: Copy> Outlet<T> for &mut Vec<T> {
     fn flush(&mut self) {}
 }
 
-/// Moves tickets of `slot` to the outlet's buffer.
+/// Moves tickets of `slot` to the outlet's buffer, within the budget. Subtracts their number from `len` and `budget`.
 #[inline]
 pub(crate) fn hand_out<T: Ticket, O: Outlet<T>>(
     slot: &mut Slot,

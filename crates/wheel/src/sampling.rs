@@ -2,8 +2,8 @@
 
 use crate::ticket::CHUNK_TICKETS;
 
-/// Chooses which chunks are searched for stale tickets when they move to a finer level. A search reads a word of each
-/// timer, and that word is rarely in the cache. So if hardly any ticket is stale, only one of eight chunks is searched.
+/// Chooses which chunks of tickets are searched for stale tickets when they move to a finer level. A search reads a
+/// word of each timer, rarely from the cache. So if hardly any ticket is stale, only one of eight chunks is searched.
 #[derive(Debug, Default)]
 pub(crate) struct Sampling {
     /// The number of chunks that are skipped after each search, as chosen by the last search.
@@ -26,7 +26,7 @@ impl Sampling {
     /// Records how many tickets of a searched chunk were stale. The more tickets were stale, the sooner the next search
     /// comes.
     ///
-    /// A few tickets without a stale one say little, as the last tickets of a slot often are.
+    /// A small chunk, such as the last chunk of a slot, never makes the next search later: it says little.
     pub(crate) fn note(&mut self, stale: usize, searched: usize) {
         if 8 * stale > searched {
             self.skips = 0;

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 /// of tickets tells how far the last block is filled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// A lower bound for the ticks of all tickets in the slot; `u64::MAX` if the slot is empty. The bound lies in the
-    /// slot, so its high bits are those of all tickets. The overdue tickets have no bound.
+    /// A lower bound for the ticks of all tickets in the slot; `u64::MAX` if the slot is empty. The bound is a tick of
+    /// the slot, so its high bits are those of all tickets. Not used in slots of overdue tickets.
     earliest: u64,
     len: u32,
     /// The last block, which is linked to the first block.
@@ -34,7 +34,7 @@ impl Slot {
         self.append(blocks, ticket);
     }
 
-    /// Adds a ticket that is not due before the earliest ticket.
+    /// Adds a ticket, and leaves `earliest` as it is. The ticket must not be due before `earliest`.
     #[inline]
     fn append<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) {
         let at = self.len as usize % BLOCK_TICKETS;
@@ -87,7 +87,7 @@ impl Slot {
         count
     }
 
-    /// Moves `count` tickets of the first block. The block is not full, or has more tickets.
+    /// Moves `count` tickets of the first block to `taken`. `count` is less than the tickets of a full block.
     #[inline]
     fn take_part<T: Ticket>(&mut self, blocks: &mut Blocks<T>, count: usize, taken: &mut Vec<T>) {
         if count < self.len() {
@@ -164,7 +164,7 @@ impl Slot {
     }
 
     /// Drops stale tickets from the front of the slot until a live ticket stands first. Stops after about `looks`
-    /// checked tickets. `scratch` is a buffer whose tickets are not needed.
+    /// checked tickets. `scratch` is a buffer whose contents may be overwritten.
     ///
     /// The last ticket of the first block stands first. Almost every checked ticket is dropped, so the drops pay for
     /// the checks. There are three exceptions: the last check of each call, the other tickets of its block, and the
@@ -269,8 +269,8 @@ impl Slot {
         SweepStep { looked_at, dropped: looked_at - kept, next }
     }
 
-    /// Moves the tickets of the first block to the last block, whose own tickets are dropped. If the slot has one block
-    /// only, frees it.
+    /// Moves the tickets of the first block to the last block, whose own tickets are dropped. Frees the first block. If
+    /// the slot has only one block, frees this block.
     fn replace_last_block<T: Ticket>(&mut self, blocks: &mut Blocks<T>) {
         let first = self.first_block(blocks);
         if first == self.last {
@@ -294,8 +294,8 @@ impl Slot {
     }
 }
 
-/// Moves the earliest of a slot's tickets to the place of the ticket that stands first once the tickets are put into
-/// the empty slot. Returns the bits that this ticket has of its tick; `None` if there is no ticket.
+/// Moves the earliest ticket to the end of the first block. So this ticket stands first once the tickets are put into
+/// the empty slot. Returns the low bits of the ticket's tick; `None` if there is no ticket.
 fn put_earliest_first<T: Ticket>(tickets: &mut [T]) -> Option<u64> {
     let first = tickets.len().min(BLOCK_TICKETS).checked_sub(1)?;
     let low = |ticket: &T| ticket.tick().0 & low_bits::<T>();
@@ -326,9 +326,9 @@ pub(super) struct SweepStep {
 /// The place where a sweep goes on.
 #[derive(Debug)]
 pub(super) enum SweepNext {
-    /// The last block of the same slot, which holds other tickets now.
+    /// The last block of the same slot, which has other tickets now.
     LastBlock,
-    /// The first block of the same slot. The number is that of the first blocks that the sweep has not checked yet.
+    /// The first block of the same slot. The value is the number of full blocks that the sweep has not checked yet.
     Full(u32),
     /// The next slot.
     Slot,

@@ -18,7 +18,7 @@ pub(crate) struct SweepCursor {
 }
 
 impl SweepCursor {
-    /// Checks a chunk of the cursor's slot, or of the first occupied slot after it, and drops stale tickets. Returns
+    /// Checks a block of the cursor's slot, or of the first occupied slot after it, and drops stale tickets. Returns
     /// the numbers of checked and dropped tickets, or `None` when the sweep has passed the whole wheel.
     pub(crate) fn step<T: Ticket, const BITS: u32>(
         &mut self,
@@ -48,7 +48,7 @@ impl SweepCursor {
         Some((looked_at, dropped))
     }
 
-    /// Does the work of [`step`](Self::step) in the levels. Returns `None` when the sweep has passed them all.
+    /// Does the work of [`step`](Self::step) in the levels. Returns `None` when the sweep has passed all levels.
     fn step_in_levels<T: Ticket, const BITS: u32>(
         &mut self,
         levels: &mut [Level<BITS>],

@@ -24,8 +24,8 @@ impl Tick {
 /// The length of a tick. It converts moments to ticks and ticks to moments.
 ///
 /// A moment is a number of nanoseconds since an origin. The caller chooses the origin, for example the start of its
-/// event loop. All moments that are used with one wheel count from one origin. Tick `n` begins at `n` lengths after the
-/// origin.
+/// event loop. All moments that are used with one wheel count from the same origin. Tick `n` begins at `n` lengths
+/// after the origin.
 ///
 /// # Rounding
 ///
@@ -33,7 +33,7 @@ impl Tick {
 /// |---|---|---|
 /// | [`due_tick`](Self::due_tick): a deadline | up, to the first tick that does not begin before it | no timer is early |
 /// | [`current_tick`](Self::current_tick): the present | down, to the last tick that has begun | no timer is early |
-/// | [`start_of`](Self::start_of): a tick | not at all; for a tick that begins after the last moment, the last moment | a sleep until it is long enough |
+/// | [`start_of`](Self::start_of): a tick | not at all; for a tick that begins after the last moment, the last moment | a sleep until this moment is long enough |
 /// | [`first_deadline_of`](Self::first_deadline_of): a tick | not at all | two deadlines compare as their ticks do |
 /// | [`whole_ticks`](Self::whole_ticks): a span | down | none of the ticks is cut short |
 ///

@@ -84,14 +84,15 @@ pub const CHUNK_TICKETS: usize = 32;
 /// assert_eq!(chunks[0][0].connection, 17);
 /// ```
 pub trait Ticket: Copy {
-    /// The number of low bits of its tick that a ticket has, from 1 to 64. A ticket has all bits by default.
+    /// The number of low bits of its tick that a ticket stores, from 1 to 64. By default, a ticket stores all bits.
     const TICK_BITS: u32 = u64::BITS;
 
-    /// Returns the tick at which the ticket is due; of a ticket that has fewer than 64 bits of it, these bits alone.
+    /// Returns the tick at which the ticket is due. If the ticket stores only the low bits of its tick
+    /// ([`TICK_BITS`](Self::TICK_BITS)), returns these bits.
     fn tick(&self) -> Tick;
 }
 
-/// Returns the bits of a tick that a ticket of this type has.
+/// Returns a mask of the bits of a tick that a ticket of this type stores.
 #[inline]
 pub(crate) const fn low_bits<T: Ticket>() -> u64 {
     const { assert!(T::TICK_BITS >= 1 && T::TICK_BITS <= u64::BITS, "a ticket has 1 to 64 bits of its tick") }

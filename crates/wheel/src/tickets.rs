@@ -77,7 +77,8 @@ pub(crate) const SPREAD_CHUNKS: u64 = 128;
 /// has more than [`SPREAD_CHUNKS`] chunks, each advance checks.
 const SPREAD_EVERY: u64 = 8;
 
-/// The number of tickets of a coarse slot up to which its tickets are not moved to finer levels ahead of time.
+/// The greatest number of tickets with which a coarse slot is not spread ahead of time. Its tickets move to finer
+/// levels when the slot begins.
 const FEW_TICKETS: usize = 8 * CHUNK_TICKETS;
 
 /// The greatest number of tickets in a wheel. So the number of a slot's tickets fits a word of 32 bits.
@@ -104,8 +105,8 @@ pub(crate) const FIRST_LOOKS: usize = 256;
 ///
 /// # Panics
 ///
-/// A wheel holds 2^32 - 1 tickets at most, and [`insert`](Self::insert) panics if one more comes. Otherwise, the calls
-/// do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost or
+/// A wheel holds 2^32 - 1 tickets at most. If a wheel has this number, [`insert`](Self::insert) panics. Otherwise, the
+/// calls do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost or
 /// duplicated, and [`len`](Self::len) is wrong from then on. Everything else stays as it was.
 ///
 /// # Examples
@@ -132,7 +133,7 @@ pub(crate) const FIRST_LOOKS: usize = 256;
 #[derive(Debug)]
 pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     position: u64,
-    /// The wheel advances to any earlier tick without work: nothing is due before, and nothing need be spread.
+    /// An advance to any earlier tick has no work: until then no ticket is due, and no coarse slot must be spread.
     quiet_until: u64,
     /// Tickets that were inserted after the last advance, and were already due when they were inserted.
     overdue: Slot,
@@ -140,15 +141,14 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     /// `overdue`.
     late: Slot,
     levels: Vec<Level<BITS>>,
-    /// The tickets of all near slots and the overdue tickets. A slot is *near* if a ticket has the bits in which the
-    /// ticks of the slot differ, and *far* otherwise. If tickets have their whole ticks, all slots are near.
+    /// The tickets of all near slots and the overdue tickets. A slot is *near* if a ticket stores all bits in which the
+    /// ticks of the slot differ, and *far* otherwise. If tickets store their whole ticks, all slots are near.
     blocks: Blocks<T>,
-    /// The tickets of all far slots, with their ticks.
+    /// The tickets of all far slots (see `blocks`), with their whole ticks.
     far: Blocks<(Tick, T)>,
-    /// The buffer for tickets on their way from a slot to others. It is empty between two calls, or its tickets are out
-    /// of date.
+    /// A buffer for tickets that move from a slot to other slots. Between two calls its contents have no meaning.
     moving: Vec<T>,
-    /// The buffer for tickets on their way from a far slot.
+    /// A buffer for tickets that move from a far slot (see `blocks`) to other slots.
     moving_far: Vec<(Tick, T)>,
     /// A lower bound for the ticks of the finest level's tickets. The wheel advances up to this tick without a search
     /// of the finest level.
@@ -158,7 +158,7 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     coarse_from: u64,
     /// The tick of the last check for coarse slots whose tickets must move to finer levels.
     spread_at: u64,
-    /// Whether a coarse slot may hold more than [`FEW_TICKETS`]. If not, no such check is needed.
+    /// Whether a coarse slot may have more than [`FEW_TICKETS`]. If not, no slot is spread ahead of time.
     is_large: bool,
     /// Whether the last check found a coarse slot too large to move to finer levels at once. If true, each advance
     /// moves a further part of such a slot.
@@ -242,7 +242,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     ///
     /// # Time complexity
     ///
-    /// As of [`insert`](Self::insert).
+    /// The same as of [`insert`](Self::insert).
     #[inline]
     pub fn insert_at(&mut self, tick: Tick, ticket: T) {
         debug_assert!((tick.0 ^ ticket.tick().0) & low_bits::<T>() == 0, "a ticket of another tick");
@@ -593,7 +593,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         looked_at
     }
 
-    /// Does the work of [`cascade_chunk`](Self::cascade_chunk) for a far slot.
+    /// Does the work of [`cascade_chunk`](Self::cascade_chunk) for a far slot, which stores whole ticks.
     #[cold]
     fn cascade_far_chunk(
         &mut self,
@@ -626,7 +626,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// Hands out the tickets of `tick`, and finds the next tick that has any. Returns false if the budget ran out
+    /// Hands out the tickets of `tick`, and finds the next tick that has tickets. Returns false if the budget ran out
     /// before the last ticket.
     #[inline(always)]
     fn expire(&mut self, tick: u64, budget: &mut usize, outlet: &mut impl Outlet<T>) -> bool {

@@ -135,7 +135,7 @@ const MOST_DUE: usize = 1_024;
 const STALE_SLACK: usize = 1_024;
 /// The number of timers that end or are moved before the wheel sweeps a chunk of tickets. So the wheel sweeps eight
 /// tickets for each such timer. While a sweep checks `n` live tickets, at most `n / 8` of them become stale behind the
-/// sweep. So at most `2 * n` tickets for `7/8 * n` timers remain, which keeps the bound.
+/// sweep. So at most `2 * n` tickets for `7/8 * n` timers remain, which keeps the bound of [`Wheel::tickets`].
 const ENDED_PER_CHUNK: u32 = 4;
 
 impl<T, const BITS: u32> Wheel<T, BITS> {

@@ -185,7 +185,7 @@ impl Place {
             };
             match left {
                 Ok(()) => return Ok(()),
-                // A delivery that has begun may keep the namespace for the time of an attempt. So try again.
+                // A delivery under way may prevent the removal of the namespace until the attempt ends. So try again.
                 Err(Error::Problem(_) | Error::Invalid(_)) if begin.elapsed() < Duration::from_secs(20) => {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }

@@ -75,7 +75,7 @@ async fn copy(
 /// The place that a copy goes to.
 enum Target {
     Output,
-    /// A device or a pipe. It takes the copy piece by piece, and stays what it is.
+    /// A device or a pipe, to which the copy is written piece by piece. It is not replaced.
     Stream(PathBuf),
     /// A file, which the complete copy replaces.
     File(PathBuf),
@@ -155,7 +155,7 @@ async fn to_file(path: &Path, client: &Client, progress: &mut Progress) -> Resul
     let mut builder = tempfile::Builder::new();
     let made = builder.prefix(&begin).suffix(UNFINISHED).tempfile_in(folder);
     let mut file = made.map_err(of(folder))?;
-    // On a file system without locks, no run removes the copy of another.
+    // On a file system without locks, no run removes unfinished copies.
     let _best_effort = file.as_file().try_lock();
     let timers = copy(client, &mut file, progress, of(path)).await?;
     file.as_file().sync_all().map_err(of(path))?;

@@ -368,7 +368,7 @@ impl Player {
         self.seen.stored = stored;
     }
 
-    /// Imports a backup. The store must store all of its timers except the withdrawn ones, or fail and change nothing.
+    /// Imports a backup. The store must store its timers that are not withdrawn, or fail and change nothing.
     #[track_caller]
     pub(super) fn import(&mut self) {
         let timers = self.backup();

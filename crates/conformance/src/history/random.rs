@@ -12,8 +12,8 @@ use tourbillon_durable::timer::{Address, KeyOf, Payload, Timer, TimerId};
 
 const NAMESPACES: [&str; 2] = ["", "n"];
 const LABELS: [&str; 3] = ["l", "la", "m"];
-/// Keys of which one store may think otherwise than another: no text at all, a wildcard of SQL, capitals, and the last
-/// character of all.
+/// Keys that stores may treat differently: an empty text, a wildcard of SQL, capitals, and the last character of
+/// Unicode.
 const ODD_KEYS: [&str; 4] = ["", "k%", "K1", "k\u{10ffff}"];
 
 impl Player {
@@ -75,7 +75,7 @@ impl Player {
         }
     }
 
-    /// Makes a plan. One of eight plans is not valid, as a plan that a backup brings from a machine with other zones.
+    /// Makes a plan. One of eight plans is not valid, like a plan of a backup whose time zone this machine lacks.
     fn plan(&mut self) -> Plan {
         let zone = |zone: &str| zone.into();
         match self.rng.u32(0..16) {
@@ -95,8 +95,8 @@ impl Player {
 
     fn series(&mut self) -> Series {
         let plan = self.plan();
-        // Instants of the other plans would meet those of an earlier series with the same id. Such an instant may
-        // rightly get a second occurrence, which the checker would take for a repeated delivery.
+        // If a series with another kind of plan reused an id, its instants could be those of the earlier series. Such
+        // an instant may rightly get a second occurrence, which the checker would take for a repeated delivery.
         let may_repeat = matches!(plan, Plan::Every(1..));
         let id = match self.rng.choice(&self.series).copied() {
             Some(used) if may_repeat && self.rng.u32(0..6) == 0 => used,
@@ -110,7 +110,7 @@ impl Player {
         Series { id, plan, missed, end, paused: self.rng.u32(0..10) == 0 }
     }
 
-    /// Returns the state of a new timer: pending, or seldom parked.
+    /// Returns the state of a new timer: usually pending, sometimes parked.
     fn new_state(&mut self) -> State {
         match self.rng.usize(0..36) {
             nth @ 0..3 => State::Parked(REASONS[nth].into()),

@@ -33,7 +33,7 @@ pub struct Seen {
     pub failures: u32,
     /// The error of the last failed delivery.
     pub last_error: Option<Box<str>>,
-    /// The reason why the timer is parked or dead.
+    /// The reason why the timer is dead, or parked (not delivered until something happens).
     pub reason: Option<Box<str>>,
     /// The labels.
     pub labels: Vec<Box<str>>,

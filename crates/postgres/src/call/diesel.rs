@@ -20,12 +20,12 @@ impl<A> Call<A> {
     /// Runs the call in the connection's transaction. The connection may be any connection of diesel to PostgreSQL,
     /// such as `PgConnection`. `PgConnection` needs the library libpq, but this crate does not.
     ///
-    /// diesel does not report the SQLSTATE of an error. So the kind of the error is found by diesel's own kinds, and by
-    /// the messages of the SQL functions.
+    /// diesel does not report the SQLSTATE of an error. So this method derives the kind of the error from diesel's own
+    /// kind, or from the server's message.
     ///
     /// # Errors
     ///
-    /// Fails as [`CallErrorKind`](crate::CallErrorKind) says. The source is the [`diesel::result::Error`].
+    /// Fails for the reasons in [`CallErrorKind`](crate::CallErrorKind). The source is the [`diesel::result::Error`].
     ///
     /// # Examples
     ///

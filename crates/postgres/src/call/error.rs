@@ -31,10 +31,10 @@ pub enum CallErrorKind {
     /// The caller wanted to replace an existing timer
     /// ([`IfPresent::ReplaceOnly`](tourbillon_durable::store::IfPresent::ReplaceOnly)), but no timer has the key.
     NotFound,
-    /// The caller does not hold the lease (the exclusive right to deliver the timer) any more. Either the lease has
-    /// expired and a node has ended it, or the delivery has already ended.
+    /// The caller has lost the lease (the exclusive right to deliver the timer). Either the lease has expired and a
+    /// node has ended it, or the delivery has already ended.
     Lost,
-    /// Other transactions have changed the same timer. The caller should repeat its transaction.
+    /// A serialization failure, or a deadlock with another transaction. The caller should repeat its transaction.
     Conflict,
     /// An argument is not valid.
     Invalid,
@@ -44,8 +44,8 @@ pub enum CallErrorKind {
     DueTooFar,
     /// The SQL functions do not support a property of the timer. For example, they cannot create a series or a timer
     /// with a [jitter](tourbillon_durable::policy::Policy::jitter), and they cannot end the delivery of an occurrence
-    /// of a series. Or nobody would deliver the timer: the schema belongs to the service, and the timer is not the
-    /// service's, or the other way round.
+    /// of a series. They also refuse a timer that no process would deliver: a program's timer in a schema of the
+    /// service `tourbillond`, or a timer of the service in another schema.
     Unsupported,
     /// The database or the connection has failed, the database does not have the schema, or the user has no right to
     /// use the schema.

@@ -1,4 +1,4 @@
-//! Writes a policy as JSON in the form of the HTTP API, which the SQL functions take.
+//! Writes a policy as JSON for the SQL functions. The JSON has the same form as in the HTTP API.
 
 use super::error::{CallError, CallErrorKind};
 use core::time::Duration;

@@ -25,8 +25,8 @@ fn invalid(message: &str) -> CallError {
     CallError::new(CallErrorKind::Invalid, message)
 }
 
-/// Returns the bytes of a body, which is given in at most one of three forms. The text of JSON stays as it was written.
-/// The JSON `null` is the same as no body.
+/// Returns the bytes of a body. Fails if more than one of the three forms is given. JSON is not reformatted. The JSON
+/// `null` is the same as no body.
 fn body(json: Option<&RawJson>, text: Option<&str>, base64: Option<&str>) -> Result<Value, CallError> {
     let json = json.map(RawJson::text).filter(|text| *text != "null");
     let bytes = match (json.or(text), base64) {
@@ -63,9 +63,9 @@ fn headers(callback: &Callback) -> Result<Value, CallError> {
 ///
 /// # Errors
 ///
-/// Fails if the timer has both a callback and a queue, or none of the two. Fails if the timer has both a due moment and
-/// a delay, or more than one body. Also fails if the delay is too long, if a body is not valid base 64, or if a label
-/// or a header has a zero byte.
+/// Fails if the timer has both a callback and a queue, or neither. Fails if the timer has both a due moment and a
+/// delay, or more than one body. Also fails if the delay is too long, if a body is not valid base 64, or if a label or
+/// a header has a zero byte.
 pub(super) fn statement(
     namespace: &str,
     key: Option<&str>,

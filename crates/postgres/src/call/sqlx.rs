@@ -11,7 +11,7 @@ impl<A> Call<A> {
     ///
     /// # Errors
     ///
-    /// Fails as [`CallErrorKind`](crate::CallErrorKind) says. The source is the [`sqlx::Error`].
+    /// Fails for the reasons in [`CallErrorKind`](crate::CallErrorKind). The source is the [`sqlx::Error`].
     ///
     /// # Examples
     ///

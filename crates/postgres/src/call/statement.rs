@@ -4,7 +4,7 @@ use super::error::{CallError, CallErrorKind};
 use crate::layout::SchemaName;
 use core::fmt;
 
-/// A value of a statement.
+/// The value of a parameter of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Value {

@@ -29,9 +29,9 @@ use tourbillon_durable::{Changed, Due, Kind, Limits, Placed, Rejection, Spec, Ut
 ///
 /// The user of the connection needs only the right `USAGE` on the schema.
 ///
-/// In a schema of the service `tourbillond` all timers are those of [`put`](Self::put). There an address is an id, or a
-/// key with its namespace ([`KeyOf`](tourbillon_durable::timer::KeyOf)). A key alone is in the namespace `""`, which
-/// the service does not have: the calls fail with [`CallErrorKind::Invalid`].
+/// In a schema of the service `tourbillond`, only [`put`](Self::put) creates timers. The address of such a timer is its
+/// id, or its key with its namespace ([`KeyOf`](tourbillon_durable::timer::KeyOf)). A key alone means the namespace
+/// `""`, which the service does not have. So a call with a key alone fails with [`CallErrorKind::Invalid`].
 ///
 /// # Examples
 ///
@@ -59,7 +59,7 @@ use tourbillon_durable::{Changed, Due, Kind, Limits, Placed, Rejection, Spec, Ut
 #[derive(Clone)]
 pub struct Transactional {
     schema: SchemaName,
-    /// The open store that made this value, and that [`wake`](Self::wake) makes look for new timers. Empty if this
+    /// The open store that made this value. [`wake`](Self::wake) makes this store look for new timers. Empty if this
     /// value was made without a store.
     store: Weak<Deployment>,
 }
@@ -203,9 +203,9 @@ impl Transactional {
     ///
     /// # Errors
     ///
-    /// This method fails if the timer has both a callback and a queue, or none of the two. It fails if the timer has
-    /// both a due moment and a delay, or more than one body. It also fails if the delay is too long, if a body is not
-    /// valid base 64, or if a text has a zero byte.
+    /// This method fails if the timer has both a callback and a queue, or neither. It fails if the timer has both a due
+    /// moment and a delay, or more than one body. It also fails if the delay is too long, if a body is not valid base
+    /// 64, or if a text has a zero byte.
     ///
     /// The call fails with [`CallErrorKind::Invalid`], [`CallErrorKind::TooLong`], [`CallErrorKind::DueTooFar`],
     /// [`CallErrorKind::Unsupported`] or [`CallErrorKind::KeyExists`]. After each of these errors the transaction must

@@ -1,4 +1,4 @@
-//! Claims of due timers in the shards of this node.
+//! Leases due timers in the shards that this node owns.
 
 use super::leases::first_end;
 use crate::deployment::{Deployment, ms};
@@ -16,13 +16,13 @@ use tourbillon_durable::store::{
     Claimant, Claimed, Leased, Limit, ServerTime, Shares, StoreError, StoreErrorKind,
 };
 
-/// Claims due timers.
+/// Leases due timers for this node.
 pub(crate) struct Claims {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) node: Arc<Node>,
 }
 
-/// A claim of due timers, before it has a connection.
+/// The arguments of a claim, which leases due timers.
 #[derive(Clone, Copy)]
 struct Wish<'a> {
     token: Token,
@@ -38,7 +38,7 @@ struct Looked {
 }
 
 impl Claims {
-    /// Claims due timers, the earliest due moments first. If `shares` are given, each lane (group of namespaces) gets
+    /// Leases due timers, the earliest due moments first. If `shares` are given, each lane (group of namespaces) gets
     /// only a part of the places that are free for deliveries. A lane with many deliveries under way gets a smaller
     /// part.
     pub(crate) async fn claim(
@@ -57,7 +57,7 @@ impl Claims {
 
     async fn take_due(&self, wish: Wish<'_>) -> Result<Claimed, StoreError> {
         let _one_at_a_time = self.node.claims.lock().await;
-        // Without an answer for that time, the node has lost its shards.
+        // A node that gets no answer for the time `ttl` has lost its shards.
         let mut session = self.deployment.session().await?.within(self.node.ttl);
         let Looked { head, rows } = self.look(&mut session, wish).await.map_err(Failure::into_error)?;
         let (has_changed, others) = self.node.with_mark(|mark| (mark.follow(&head), mark.others()));
@@ -65,9 +65,9 @@ impl Claims {
         let (next_due, next_claim) = (head.next.map(moment), head.next_claim.map(moment));
         let mut claimed = Claimed { now: moment(head.now), next_due, next_claim, ..Claimed::default() };
         if has_changed {
-            // The shards may have belonged to a node that is gone. Its leases must be reaped when they end. If their
-            // first end cannot be read, a reap follows at once. The error does not fail the claim, because the claim
-            // has leased timers already.
+            // The node's new shards may have belonged to a dead node. The dead node's leases must be ended when they
+            // expire. If the first expiry cannot be read, a reap follows at once. The claim itself does not fail,
+            // because it has leased timers already.
             let end = first_end(&mut session, Some(wish.token.incarnation)).await;
             claimed.next_reap = end.unwrap_or(Some(claimed.now));
         }
@@ -76,8 +76,8 @@ impl Claims {
         Ok(claimed)
     }
 
-    /// Adds the timers that a claim has leased to the claim's answer. Each of `rows` has one of these timers, whose
-    /// columns begin at the second column of the row. A row that cannot be read is set aside: its timer becomes dead.
+    /// Adds the leased timers in `rows` to `claimed`. In each row, the columns of the timer begin at the second column.
+    /// If a row cannot be decoded, its timer becomes dead.
     pub(super) async fn keep(
         &self,
         session: &mut Session,
@@ -95,7 +95,7 @@ impl Claims {
                 Err(id) => unreadable.push(id),
             }
         }
-        // If this fails, the rows stay leased. A claim sets them aside after their leases have ended.
+        // If this fails, the rows stay leased. Once their leases have expired, a later claim sets the rows aside.
         claimed.quarantined = self.set_aside(session, unreadable, token).await.unwrap_or(0);
     }
 
@@ -153,7 +153,7 @@ impl Claims {
         Ok(Looked { head, rows })
     }
 
-    /// Sets aside rows that cannot be read: the timers become dead, and their contents stay as they are. Passes over
+    /// Sets aside rows that cannot be decoded: the timers become dead, and their contents stay as they are. Skips
     /// timers that other transactions have locked. Returns the number of rows that were set aside.
     async fn set_aside(&self, session: &mut Session, ids: Vec<Id>, token: Token) -> Result<u32, Failure> {
         if ids.is_empty() {

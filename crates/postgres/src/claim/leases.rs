@@ -66,9 +66,8 @@ pub(crate) async fn renew(
     if others.is_empty() {
         return Ok(Renewal::default());
     }
-    // A caller's transaction that ends a delivery has locked the lease. The end of such a lease has not moved. The
-    // lease counts as lost only once it has expired, because then the transaction that has locked the lease may be a
-    // reap.
+    // Another transaction may have locked such a lease, for example to end the delivery. A locked lease was not
+    // renewed. It counts as lost only once it has expired, because from then on the locking transaction may be a reap.
     let lasting = lasting(&mut session, now, &ids).await.map_err(Failure::into_error)?;
     let (silent, lost) = others.into_iter().partition(|lease| lasting.contains(lease));
     Ok(Renewal { lost, silent })
@@ -87,7 +86,7 @@ pub(crate) async fn first_end(
     Ok(rows.first().map(|row| moment(row.get(0))))
 }
 
-/// Ends at most `limit` expired leases. Leaves a lease if another transaction has locked the lease or its timer,
+/// Ends at most `limit` expired leases. Skips a lease if another transaction has locked the lease or its timer,
 /// because that transaction may be ending the delivery.
 pub(crate) async fn reap(transactions: &Transactions, limit: u32) -> Result<Reaped, StoreError> {
     let (mut all, mut left) = (Reaped::default(), i64::from(limit));
@@ -103,7 +102,7 @@ pub(crate) async fn reap(transactions: &Transactions, limit: u32) -> Result<Reap
     let now = transactions.deployment.time.now();
     all.next = first_end(&mut session, None).await?;
     if left > 0 {
-        // The leases that are still expired are held by other transactions.
+        // Other transactions have locked the leases that are still expired.
         all.next = all.next.map(|next| if next <= now { now + BLOCKED } else { next });
     }
     Ok(all)
@@ -131,9 +130,9 @@ impl Work for Reap {
         // A hash join or a merge join may read the whole table. Without them, the statements find the timers by their
         // ids.
         session.run("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off").await?;
-        // The statement passes over timers and leases that other transactions hold, and the limit does not count them.
-        // The statement must not wait for them: an end of a delivery locks the lease before the timer, so the two
-        // transactions would wait for each other.
+        // The statement skips timers and leases that other transactions have locked, and the limit does not count them.
+        // The statement must not wait for these locks: an end of a delivery locks the lease before the timer, so the
+        // two transactions could wait for each other.
         let sql = "SELECT l.id FROM tourbillon.lease l JOIN tourbillon.timer t ON t.id = l.id
                    WHERE l.until <= $1 ORDER BY l.until, l.id LIMIT $2 FOR UPDATE OF t, l SKIP LOCKED";
         let rows = session.read(sql, &[(&millis, Type::INT8), (&self.most, Type::INT8)]).await?;

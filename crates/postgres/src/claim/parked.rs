@@ -8,7 +8,7 @@
 //! | event | consequence |
 //! |---|---|
 //! | two nodes claim at the same time | each locks and takes rows that the other has not locked |
-//! | a transaction of a caller holds the timer | the claim passes over the timer; the next claim tries again |
+//! | a transaction of a caller has locked the timer | the claim skips the timer; the next claim tries again |
 //! | the timer is cancelled, moved or unparked at the same time | the lock of the row decides which change is first; the second sees the first |
 //! | the timer's due moment was moved ahead | the timer stays parked until that moment |
 //! | the timer's series was paused | the timer is parked again, as paused |
@@ -25,10 +25,10 @@ use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, PAUSED, StoreError};
 
 impl Claims {
-    /// Leases due timers of all shards that are parked for `reason`, the earliest due moments first. A parked timer is
-    /// not delivered until something happens, for example until a receiver asks for it. Takes up to `wanted` timers. If
-    /// more than twice `wanted` timers are due, takes up to half of the due timers, and leaves the other half to other
-    /// nodes. Never takes more than `limit`.
+    /// Leases due timers that are parked for `reason`, in all shards, the earliest due moments first. A parked timer is
+    /// not delivered until something happens, for example until a receiver asks for it. Leases up to `wanted` timers.
+    /// If more than twice `wanted` timers are due, leases up to half of the due timers, and leaves the other half to
+    /// other nodes. Never leases more than `limit`.
     pub(crate) async fn claim_parked(
         &self,
         by: Claimant,

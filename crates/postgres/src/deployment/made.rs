@@ -19,7 +19,7 @@ impl Made {
     pub(crate) fn add(&mut self, timer: &Timer) {
         if timer.state == State::Pending {
             self.due = self.due.into_iter().chain([timer.due]).min();
-            // As `shard_of` in the schema.
+            // The SQL function `shard_of` computes the same shard.
             self.shards |= 1 << (timer.id.as_u128() & 15);
         }
     }

@@ -1,4 +1,4 @@
-//! The stored form of timers: rows, the values of their columns, and the schema that holds them.
+//! The stored form of timers: rows, the values of their columns, and the name of their schema.
 
 mod id;
 mod row;

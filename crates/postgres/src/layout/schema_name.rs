@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The name that stands for the schema in the statements of this crate.
+/// The name of the schema in the statements of this crate. The real name replaces it before a statement is sent.
 const STATED: &str = "tourbillon";
 
 /// The name of a schema in PostgreSQL. The schema holds the tables and functions of one deployment: a set of timers,

@@ -61,8 +61,8 @@ impl fmt::Debug for Connect {
 
 impl Connect {
     /// Reads the address of a server: a URL (`postgresql://user@host:5432/database`), or a list of parameters
-    /// (`host=/run/postgresql user=app`). The address may name several hosts. A connection is made to the first host
-    /// that takes writes.
+    /// (`host=/run/postgresql user=app`). If the address names several hosts, a connection is made to the first host
+    /// that accepts writes.
     ///
     /// The parameters of an address have the same meaning as in libpq. `sslmode` says how TLS protects a connection:
     ///

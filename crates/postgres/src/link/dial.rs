@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Connection, Error, Socket};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// A client, and the connection that must be polled for it.
+/// A client, and its connection: a future that must be polled while the client is used.
 pub(crate) type Dialled = (Client, Connection<Socket, Stream>);
 
 impl Connect {

@@ -1,5 +1,5 @@
-//! A connection that listens for notifications. It does not belong to the pool of the store. The store may reach the
-//! server through a pooler in transaction mode, which passes no notifications on.
+//! A connection that listens for notifications. This connection does not belong to the pool of the store, because the
+//! pool's connections may go through a pooler in transaction mode, which passes no notifications on.
 
 use super::connect::Connect;
 use crate::layout::SchemaName;
@@ -10,7 +10,7 @@ use futures_util::future::select;
 use tokio::time::sleep;
 use tokio_postgres::AsyncMessage;
 
-/// The pause after a connection was lost.
+/// The pause before the next attempt to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Listens for the notifications of a deployment until `ring` returns `false`. The channel has the name of the schema.

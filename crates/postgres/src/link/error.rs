@@ -39,8 +39,8 @@ impl Failure {
             return Self::lost(message, commits);
         };
         // A pooler answers with an error of the class 08 if it loses its own connection to the server. After an error
-        // with one of these severities the server ends the session, or itself. In all these cases a commit that was
-        // sent may have had its effect.
+        // of the severity FATAL the server ends the session, and after PANIC all sessions. In all these cases a commit
+        // that was sent may have had its effect.
         let severity = error.as_db_error().and_then(DbError::parsed_severity);
         if code.code().starts_with("08") || matches!(severity, Some(Severity::Fatal | Severity::Panic)) {
             return Self::lost(described(&error), commits);

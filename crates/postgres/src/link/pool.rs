@@ -20,11 +20,11 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The number of connections that stay free for urgent calls: claims, renewals of leases, signs of life (heartbeats),
-/// and ends of deliveries. The other connections, or one connection of a very small pool, serve the other calls, too.
+/// and ends of deliveries. Other calls use the remaining connections, or one connection if the pool is very small.
 const RESERVED: usize = 2;
 
-/// The number of connections that serve reads and shared documents, and no changes of timers. A transaction of a caller
-/// can make changes wait, however many they are. Reads never wait for its locks.
+/// The number of connections that serve reads and shared documents, but no changes of timers. A lock of a caller's
+/// transaction may block all changes of timers at once. Reads never wait for such a lock.
 const FOR_READS: usize = 2;
 
 /// The connections to a server. The settings limit their number. A call waits for a free connection.
@@ -119,8 +119,8 @@ impl Pool {
     }
 
     /// Returns a connection as [`session`](Self::session) does, for a change of timers that waits for a lock of another
-    /// transaction. Waits for at most the time `left` until fewer changes wait. The change should give the connection
-    /// back between its waits, since other changes wait for the same few connections.
+    /// transaction. Few such changes get a connection at the same time: the others wait, for at most the time `left`.
+    /// The change should return the connection between its waits, since the other changes need it.
     pub(crate) async fn session_for_wait(self: &Arc<Self>, left: Duration) -> Result<Session, Failure> {
         let others = |_| Failure::Held(io("many other calls wait for transactions of callers"));
         let waits = timeout(left, self.permit(&self.waits)).await.map_err(others)??;
@@ -128,8 +128,8 @@ impl Pool {
         self.session_with(permits).await
     }
 
-    /// Takes a permit of one of the semaphores of this pool. The permit stands for the use of a connection. Fails if no
-    /// permit becomes free within the response timeout.
+    /// Acquires a permit from `permits`, one of the semaphores of this pool. The permit stands for the use of a
+    /// connection. Fails if no permit becomes free within the response timeout.
     async fn permit(&self, permits: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
         match timeout(self.connect.response_timeout, Arc::clone(permits).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
@@ -144,7 +144,7 @@ impl Pool {
         self.session_with(Vec::new()).await
     }
 
-    /// Works as [`session`](Self::session). The session also keeps the given permits.
+    /// Returns a connection as [`session`](Self::session) does. The given permits are released with the session.
     async fn session_with(
         self: &Arc<Self>,
         mut permits: Vec<OwnedSemaphorePermit>,

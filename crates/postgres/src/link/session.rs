@@ -44,7 +44,7 @@ pub(crate) struct Session {
     _permits: Vec<OwnedSemaphorePermit>,
     /// The longest wait for the answer to a statement.
     limit: Duration,
-    /// Whether the connection may go back to the pool.
+    /// Whether the last answer was received completely. If not, the connection does not go back to the pool.
     is_clean: bool,
     is_in_transaction: bool,
     /// Whether the server has refused a write, because the session is read-only. A session keeps the setting
@@ -171,7 +171,7 @@ impl Session {
         }
     }
 
-    /// Begins a transaction. If it is neither committed nor rolled back, the connection is closed.
+    /// Begins a transaction. If the session is dropped before a commit or rollback, the connection is closed.
     pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
         self.begin_with("", LockWait::Long).await
     }

@@ -25,7 +25,7 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// its first claim, the process is not a node yet.
 pub(crate) struct Node {
     pub(crate) deployment: Arc<Deployment>,
-    /// The random number of this start of the process, as a value of the type `bigint`.
+    /// A random number that identifies this run of the process, as a value of the type `bigint`.
     pub(crate) incarnation: i64,
     pub(crate) name: Box<str>,
     pub(crate) ttl: Duration,
@@ -54,7 +54,7 @@ struct State {
 }
 
 impl Node {
-    /// `incarnation` is the random number of this start of the process.
+    /// `incarnation` is a random number that identifies this run of the process.
     pub(crate) fn new(
         deployment: Arc<Deployment>,
         incarnation: u64,
@@ -113,7 +113,7 @@ impl Node {
     }
 
     /// Returns whether the process must give a sign of life (heartbeat): a quarter of the `ttl` has passed since the
-    /// last one, or the process is not a node yet.
+    /// last sign, or the process is not a node yet.
     pub(crate) fn is_sign_due(&self) -> bool {
         let (state, now) = (self.state(), self.deployment.time.now());
         // If `now` is before the last sign, the clock was set back.

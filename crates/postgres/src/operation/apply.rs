@@ -1,4 +1,4 @@
-//! The operations of one call, in one transaction.
+//! Applies the operations of one call in one transaction.
 
 use super::creations::place_many;
 use super::needs::{held, lasting};
@@ -22,7 +22,7 @@ pub(super) fn is_plain(op: &Op) -> Option<&Timer> {
     }
 }
 
-/// Returns the timer and the token of an operation after which the timer is done.
+/// If the operation ends a timer as done, returns the timer's id and the token of the lease.
 fn done(op: &Op) -> Option<(TimerId, Token)> {
     if let Op::Ack(id, token) | Op::Skip(id, token) = op { Some((*id, *token)) } else { None }
 }
@@ -85,8 +85,8 @@ impl Apply {
 }
 
 /// Applies operations by which a runtime ends deliveries. Does not wait long for transactions of callers. If such a
-/// transaction has locked the timer of an operation, the operation has no effect, and the outcome [`Outcome::Held`]. If
-/// the lease of this timer has expired, the outcome is a refusal.
+/// transaction has locked the timer of an operation, the operation has no effect, and its outcome is [`Outcome::Held`].
+/// If the lease of the locked timer has expired, the outcome is [`Refusal::Stale`] instead.
 pub(super) struct ApplyEnds(pub(super) Vec<Op>);
 
 impl Work for ApplyEnds {
@@ -108,8 +108,8 @@ impl Work for ApplyEnds {
         let lasting = lasting(session, act.deployment.argument(), &ids).await?;
         let outcome = |op: &Op| match op.ended_delivery() {
             Some(lease) if is_held(op) && lasting.contains(&lease) => Some(Outcome::Held),
-            // The lease has expired, and the transaction that holds the timer may be a reap. After the reap the timer
-            // is delivered again.
+            // The lease has expired, and the transaction that has locked the timer may be a reap. After the reap the
+            // timer is delivered again.
             Some(_) if is_held(op) => Some(Outcome::Refused(Refusal::Stale)),
             _ => ended.next(),
         };
@@ -138,9 +138,9 @@ async fn apply_ends(session: &mut Session, act: &mut Act, ends: &[Op]) -> Result
     Ok(ends.iter().filter_map(|op| outcome_of(op).or_else(|| others.next())).collect())
 }
 
-/// Ends deliveries of timers that are done, if this only removes their timers. Returns the id of each removed timer,
-/// and whether the timer was withdrawn during its lease. Does not end a delivery if its lease is lost, or if the next
-/// occurrence of a series must follow.
+/// Removes the timers whose deliveries are done. Returns the id of each removed timer, and whether the timer was
+/// withdrawn during its lease. Leaves a timer alone if its lease is lost, or if the next occurrence of a series must
+/// follow.
 async fn end_many(
     session: &mut Session,
     now: Option<i64>,

@@ -20,8 +20,8 @@ impl Batches {
     ///
     /// - A single creation is stored by the queue of creations, together with the creations of other calls.
     /// - A single [`Op::Unpark`] is repeated while transactions of callers have locked timers that it must unpark.
-    /// - If each operation ends a delivery, the transaction does not wait long for transactions of callers. An
-    ///   operation whose timer is held has the outcome [`Outcome::Held`].
+    /// - If each operation ends a delivery, the transaction does not wait long for transactions of callers. If such a
+    ///   transaction has locked the timer of an operation, the operation has the outcome [`Outcome::Held`].
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -65,8 +65,8 @@ impl Batches {
     }
 }
 
-/// The transaction of [`Batches::flush`]. It changes no timer, but its commit brings all earlier commits to the disk.
-/// The row that it inserts adds 0 to a count.
+/// The transaction of [`Batches::flush`]. Its commit brings all earlier commits to the disk. A transaction without a
+/// write would not do this, so it inserts a row that adds 0 to a count.
 struct Flush;
 
 impl Work for Flush {

@@ -60,7 +60,7 @@ pub(crate) async fn place_many(
     let columns = Columns::of(timers);
     let mut params = columns.of_new();
     params.extend([(&now as _, Type::INT8), (&is_synced as _, Type::BOOL)]);
-    // A caller's transaction may hold one of the keys for long. The brief statement fails then. Its creations are
+    // A caller's transaction may lock one of the keys for long. The brief statement fails then. Its creations are
     // repeated one by one, and only the creation with this key waits.
     let sql = if is_brief {
         "SELECT m.* FROM (SELECT set_config('lock_timeout', '20ms', true) <> '' AS is_set) s,
@@ -99,7 +99,7 @@ impl Creations {
     }
 
     /// Takes the creations of the next statement from the queue. Their ids and keys differ from each other. If no
-    /// creation waits, returns an empty list, and no longer counts the calling task, which must end.
+    /// creation waits, returns an empty list and subtracts the calling task from `tasks`. The task must then end.
     fn take(&self) -> Vec<Waiting> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut ids, mut keys, mut taken) = (BTreeSet::<TimerId>::new(), BTreeSet::new(), Vec::new());

@@ -19,8 +19,8 @@ const AT_ONCE: i64 = 1_000;
 pub(crate) struct Known {
     pub(crate) now: UtcMillis,
     pub(crate) timers: Vec<Timer>,
-    /// The id of the new timer, and the moment until which the server remembers this id. `None` unless an ended timer
-    /// had the id and the server still remembers it.
+    /// The id of the new timer, and the moment until which the server remembers this id, if an ended timer had the same
+    /// id and the server still remembers it.
     pub(crate) remembered: Option<(TimerId, UtcMillis)>,
 }
 
@@ -122,8 +122,8 @@ fn ids_of(ops: &[Op]) -> Result<BTreeSet<Id>, StoreError> {
     Ok(ids)
 }
 
-/// If [`Act::skips`] is true, locks the timers of the given operations, which end deliveries, and does not wait for
-/// locks. Returns the ids of the timers that could not be locked, because other transactions have locked them.
+/// Locks the timers of the given operations, which end deliveries, without waiting for locks. Returns the ids of the
+/// timers that other transactions have locked. If [`Act::skips`] is false, locks nothing, and returns an empty set.
 pub(crate) async fn held(session: &mut Session, act: &Act, ops: &[Op]) -> Result<BTreeSet<Id>, Failure> {
     if !act.skips {
         return Ok(BTreeSet::new());
@@ -169,7 +169,7 @@ pub(crate) async fn now(session: &mut Session, act: &Act) -> Result<UtcMillis, F
     Ok(now)
 }
 
-/// Locks the timer at an address, and returns its id. Waits for a transaction that holds the timer.
+/// Locks the timer at an address, and returns its id. Waits for a transaction that has locked the timer.
 async fn lock(session: &mut Session, at: &Address) -> Result<Option<Id>, Failure> {
     let (id, namespace, key) = match at {
         Address::Id(id) => (Some(Id(*id)), None, None),

@@ -9,10 +9,10 @@
 //! | a lost connection after the commit was sent | the answer `Unknown` |
 //! | another error | the error |
 //!
-//! A caller's transaction may hold a timer for minutes, and any number of calls may wait for this timer. So a
+//! A caller's transaction may lock a timer for minutes, and any number of calls may wait for this timer. So a
 //! transaction first waits for a lock for 20 ms only. Its further attempts run on the few connections for waits
-//! (`Pool::session_for_wait`), and leave the connection after each attempt. An attempt is longer than the one before,
-//! up to a limit: a row with many waiting transactions is given to those that have waited longest.
+//! (`Pool::session_for_wait`), and return the connection after each attempt. Each attempt waits longer than the
+//! previous attempt, up to a limit, because the server gives a lock to the transactions that have waited longest.
 
 use crate::deployment::{Deployment, Made};
 use crate::link::{Failure, LockWait, Session, io};

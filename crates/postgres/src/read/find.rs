@@ -32,7 +32,7 @@ pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option
     Ok(rows.first().and_then(|row| read(row, 0).ok()))
 }
 
-/// Returns the timers that are leased under a token.
+/// Returns the timers that the claim with this token has leased, and whose leases still exist.
 pub(crate) async fn recover(deployment: &Deployment, token: Token) -> Result<Vec<Leased>, StoreError> {
     let mut session = deployment.session().await?;
     let sql = format!(

@@ -8,7 +8,7 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Cursor, Filter, Page, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The column by which a list is ordered, before the id.
+/// The column by which a list is ordered. Timers with the same value are ordered by their ids.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     Id,

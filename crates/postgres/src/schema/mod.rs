@@ -32,8 +32,8 @@ pub(crate) fn sources() -> impl Iterator<Item = &'static str> {
     MIGRATIONS.into_iter().flatten().copied()
 }
 
-/// Returns whether the schema has its table of migrations. Reads the table `pg_class`. A name in a statement would be
-/// looked up in the session's cache, which may lack a table that another session has just created.
+/// Returns whether the schema has its table of migrations. Reads the catalog `pg_class`, because the server would look
+/// up a table's name in the session's cache, which may lack a table that another session has just created.
 async fn exists(session: &mut Session, name: &str) -> Result<bool, Failure> {
     let sql = "SELECT count(*) > 0 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                WHERE n.nspname = $1 AND c.relname = 'migration'";
@@ -52,7 +52,7 @@ pub(crate) async fn version(session: &mut Session, name: &str) -> Result<Option<
 
 /// Returns the names of the tables whose rows row-level security may hide from this user, or from the owner of the
 /// tables. The SQL functions for callers run with the owner's rights. `None` if there is no such table. A hidden timer
-/// would never be delivered, and no claim would fail.
+/// would never be delivered, and no error would show this.
 async fn hidden(session: &mut Session, name: &str) -> Result<Option<String>, Failure> {
     let sql = "SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_class c
                JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles o ON o.oid = c.relowner

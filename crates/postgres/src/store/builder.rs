@@ -10,12 +10,12 @@ pub const POLL: Duration = Duration::from_millis(250);
 /// The default time after which a node counts as dead if it has given no sign of life (heartbeat).
 pub const TTL: Duration = Duration::from_secs(10);
 
-/// The processes that deliver the timers of a deployment, as an opening expects them.
+/// The owner that a deployment must have: the processes that deliver its timers. Otherwise the opening fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Programs,
     Service,
-    /// The opening takes the deployment as it is.
+    /// Any processes may deliver the timers.
     Any,
 }
 
@@ -86,10 +86,10 @@ impl PostgresBuilder {
     /// A notification announces a new timer that is due within 250 ms. A store that listens finds such a timer at once.
     /// Polls find all other timers.
     ///
-    /// While at least one node that listens lives, creations and moves of such a timer call `pg_notify`, in all
-    /// processes. All commits with a notification take one lock of the server. `PREPARE TRANSACTION` fails in a
-    /// transaction with a notification. So callers with two-phase commit must not create timers that are due within
-    /// 250 ms, or no node may listen. A node that has died counts for its [`ttl`](Self::ttl).
+    /// While at least one listening node is alive, each creation or move of such a timer calls `pg_notify`, in all
+    /// processes. All commits with a notification wait for one lock of the server. `PREPARE TRANSACTION` fails in a
+    /// transaction with a notification. So either no node may listen, or callers with two-phase commit must not create
+    /// timers that are due within 250 ms. A dead node counts as alive for its [`ttl`](Self::ttl).
     ///
     /// A pooler in transaction mode (pgbouncer) passes no notifications on. If [`poll`](Self::poll) is `None`, this
     /// setting has no effect.
@@ -104,22 +104,22 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets whether the deployment is one of the service `tourbillond`. `false` by default: programs with handlers of
+    /// Sets whether the deployment belongs to the service `tourbillond`. `false` by default: programs with handlers of
     /// their own deliver the timers.
     ///
-    /// The service has no handler of a program's timers, and a program has none of the service's. So a deployment
-    /// belongs to the service or to programs, and an opening as the other one fails. A deployment that has no timers
-    /// and no nodes becomes one of the service by this opening, and stays so.
+    /// The service cannot handle a program's timers, and a program cannot handle the service's timers. So a deployment
+    /// belongs either to the service or to programs, and an opening with the wrong setting fails. If the setting is
+    /// `true`, and the deployment has no timers and no nodes, it belongs to the service from then on.
     ///
-    /// In a deployment of the service, the SQL functions refuse timers that the service does not deliver. In all others
-    /// they refuse callbacks and entries of queues.
+    /// In a deployment of the service, the SQL functions refuse timers that the service does not deliver. In other
+    /// deployments they refuse callbacks and entries of queues.
     pub fn for_service(mut self, is_of_service: bool) -> Self {
         self.owner = if is_of_service { Owner::Service } else { Owner::Programs };
         self
     }
 
-    /// Opens a deployment of the service or of programs, whichever it is. The opening does not decide to whom a
-    /// deployment belongs, so it suits a program that only reads.
+    /// Opens the deployment whether it belongs to the service or to programs. The opening does not change to whom the
+    /// deployment belongs, so this suits a program that only reads.
     pub fn for_any(mut self) -> Self {
         self.owner = Owner::Any;
         self

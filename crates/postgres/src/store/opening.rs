@@ -29,7 +29,7 @@ impl PostgresBuilder {
     /// | [`StoreErrorKind::OlderSchema`] | an earlier version has created the schema, and [`migrate`](Self::migrate) is `false` |
     /// | [`StoreErrorKind::Closed`] | the schema does not exist, and [`migrate`](Self::migrate) is `false`; or the user, the password or the database is wrong |
     /// | [`StoreErrorKind::ReadOnly`] | the user lacks a right; row-level security may hide rows of the tables from the user or from their owner; or the schema must be created or migrated, and the server takes no writes |
-    /// | [`StoreErrorKind::Limit`] | the name of the schema is not valid, the encoding of the database is not UTF-8, the settings of TLS contradict each other, the deployment uses another kind of clock, or it belongs to the service or not, unlike [`for_service`](Self::for_service) |
+    /// | [`StoreErrorKind::Limit`] | the name of the schema is not valid, the encoding of the database is not UTF-8, the settings of TLS contradict each other, the deployment uses another kind of clock, or [`for_service`](Self::for_service) does not fit its owner |
     /// | [`StoreErrorKind::Io`] | the server cannot be reached, or the file of a certificate cannot be used |
     pub async fn open(self, connect: &Connect) -> Result<PostgresStore, StoreError> {
         let Some(schema) = SchemaName::parse(&self.schema) else {

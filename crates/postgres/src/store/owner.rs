@@ -5,11 +5,11 @@ use crate::link::{Failure, Pool};
 use std::sync::Arc;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The condition in SQL that the deployment has no timers and no nodes, so that it may be given to the service.
+/// The condition in SQL that the deployment has no timers and no live nodes, so that it may be given to the service.
 const IS_FREE: &str = "NOT EXISTS (SELECT 1 FROM tourbillon.timer) AND NOT EXISTS (
                            SELECT 1 FROM tourbillon.node n WHERE n.seen + n.ttl > tourbillon.now_ms())";
 
-/// Returns whether an opening for the service succeeds, as far as the owner of the deployment decides it.
+/// Returns whether the deployment belongs to the service, or may be given to it (see [`IS_FREE`]).
 pub(super) async fn is_open_to_service(pool: &Arc<Pool>) -> Result<bool, StoreError> {
     let mut session = pool.session().await.map_err(Failure::into_error)?;
     let sql = format!("SELECT s.service OR {IS_FREE} FROM tourbillon.setting s");
@@ -18,7 +18,7 @@ pub(super) async fn is_open_to_service(pool: &Arc<Pool>) -> Result<bool, StoreEr
 }
 
 /// Checks that the deployment belongs to this owner: the service `tourbillond`, or programs with handlers of their own.
-/// A deployment without timers and nodes is given to the service.
+/// If `owner` is the service, first gives it a deployment without timers and live nodes.
 pub(super) async fn agree_on_owner(pool: &Arc<Pool>, owner: Owner) -> Result<(), StoreError> {
     if owner == Owner::Any {
         return Ok(());

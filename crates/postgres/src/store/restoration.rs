@@ -34,7 +34,7 @@ const MARK: &str = "restored";
 const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = 60000";
 /// The longest time for which a statement of the restore waits for a lock.
 const WAIT: LockWait = LockWait::Short(5_000);
-/// Locks the tables of timers and documents against other writers. Readers are not held up.
+/// Locks the tables of timers and documents against other writers. Readers do not wait.
 const LOCK: &str = "LOCK TABLE tourbillon.timer, tourbillon.document IN SHARE ROW EXCLUSIVE MODE";
 
 /// A restore of a backup into a deployment without timers, as one transaction. Dropping this value undoes the restore.

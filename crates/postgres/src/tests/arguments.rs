@@ -7,8 +7,8 @@ use std::time::Duration;
 use tourbillon_durable::store::{Claimant, Limit, TimerStore};
 use tourbillon_fault::Postgres;
 
-/// The calls of each function, for a program and for the service. The calls of one list come one after the other. `a`
-/// has the texts of the arguments in columns.
+/// Calls of the SQL functions: the first list is of a program, the second of the service. The calls of a list run one
+/// after the other. The columns of the row `a` have the texts of the arguments.
 const CALLS: [&[&str]; 2] = [
     &[
         "tourbillon.schedule(a.kind, key => a.key, namespace => a.empty, labels => ARRAY[a.label, a.key],
@@ -55,7 +55,7 @@ const TEXTS: [(&str, &str); 11] = [
     ("token", "0123456789abcdef0123456789abcdef"),
 ];
 
-/// Returns the answers to all calls. The arguments have the collations in turn.
+/// Returns the answers to all calls. The arguments have the two collations alternately.
 fn answers(server: &Postgres, collations: [&str; 2]) -> Vec<String> {
     let columns = TEXTS.iter().zip(collations.iter().cycle());
     let columns: Vec<_> = columns
@@ -144,14 +144,14 @@ const SETTINGS: [&str; 24] = [
     "enable_indexscan = off",
 ];
 
-/// Functions of the schema `evil` would be found in place of the server's own.
+/// Makes functions and an operator that hide the server's own, if the schema `evil` is first in the `search_path`.
 const EVIL: &str = "CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO app;
     CREATE FUNCTION evil.octet_length(text) RETURNS int LANGUAGE sql AS 'SELECT 0';
     CREATE FUNCTION evil.lower(text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
     CREATE FUNCTION evil.is_same(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
     CREATE OPERATOR evil.= (FUNCTION = evil.is_same, LEFTARG = text, RIGHTARG = text)";
 
-/// Returns what the calls in a session with the setting store and answer.
+/// Makes calls in sessions with this setting. Returns the stored timers and the answers.
 fn effects(server: &Postgres, setting: &str) -> Vec<String> {
     let call = |call: &str| {
         let statements = format!("SET escape_string_warning = off; SET {setting}; SELECT {call}");
@@ -225,7 +225,7 @@ fn a_database_with_other_settings_has_the_same_deployment() {
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
 
-/// `standard_conforming_strings` decides what a backslash in a literal means, when the literal is read.
+/// The meaning of a backslash in a literal depends on the session's setting `standard_conforming_strings`.
 #[test]
 fn no_statement_of_the_schema_has_a_backslash() {
     assert!(MIGRATIONS.into_iter().flatten().all(|sql| !sql.contains('\\')));

@@ -14,7 +14,7 @@ fn apply(store: &PostgresStore, ops: Vec<Op>) -> Vec<Outcome> {
     block_on(store.apply(ops, Durability::PowerLoss)).unwrap()
 }
 
-/// Stores due timers. The caller has chosen each second id, so the store remembers it after the end.
+/// Stores due timers. The caller has chosen every second id, so the store remembers this id after the timer's end.
 fn place(store: &PostgresStore, count: u128) -> Vec<TimerId> {
     let ids: Vec<TimerId> = (1..=count).map(TimerId::from_u128).collect();
     let op = |id: &TimerId| {

@@ -17,7 +17,7 @@ fn transactions(server: &Postgres) -> u64 {
     server.sql(sum).parse().unwrap()
 }
 
-/// The number of transactions a second during the next three seconds. The node's pauses after errors grow to 3.75 s.
+/// Returns the transactions a second during the next three seconds. The node's pauses after errors grow to 3.75 s.
 fn transactions_a_second(server: &Postgres) -> f64 {
     let (before, since) = (transactions(server), Instant::now());
     thread::sleep(Duration::from_secs(3));

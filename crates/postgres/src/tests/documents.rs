@@ -16,7 +16,7 @@ fn number_in(document: Option<SharedDocument>) -> (u64, u64) {
     })
 }
 
-/// Adds one to the number in the document `sum`. Repeats after the change of another process.
+/// Adds one to the number in the document `sum`. Repeats this if another process changes the document first.
 fn add(store: &PostgresStore) -> Result<(), StoreError> {
     loop {
         let (version, sum) = number_in(block_on(store.document("sum"))?);
@@ -185,7 +185,7 @@ fn a_creation_whose_answer_is_lost_brings_no_document_back_that_was_removed() {
     }
 }
 
-/// A statement was on its way for long. It arrives after its repetition has created the document.
+/// A delayed statement arrives after its repetition has created the document.
 #[test]
 fn a_creation_that_comes_late_finds_another_version() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -244,7 +244,7 @@ fn a_kill_of_the_server_loses_no_change_of_a_document_and_doubles_none() {
     assert!(acknowledged > 30 && (acknowledged..=acknowledged + unknown).contains(&sum));
 }
 
-/// A failover to a replica without the last commits brings the earlier version back. Here the row is set back.
+/// A failover to a replica without the last commits brings an earlier version back. Here the test sets the rows back.
 #[test]
 fn a_version_that_a_failover_has_lost_is_no_other_documents_version() {
     let Some(server) = Postgres::start(&[]) else { return };

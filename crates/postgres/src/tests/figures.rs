@@ -1,4 +1,4 @@
-//! The bytes of a timer, in the tables and in the log of the server. The command
+//! Measures the bytes that a timer takes in the tables, and in the server's write-ahead log. The command
 //! `cargo test -p tourbillon-postgres figures -- --nocapture`
 //! prints them.
 
@@ -20,7 +20,7 @@ const TOGETHER: u32 = 500;
 const GROUP: u64 = 256;
 const GROUPS: u64 = 8;
 
-/// Creates timers with a payload of 64 bytes and a key of 16 in one transaction. They are due in a minute.
+/// Creates timers with a payload of 64 bytes and a key of 16 bytes in one transaction. They are due in a minute.
 fn create_group(store: &PostgresStore, group: u64) {
     let place = |number| {
         let key = Some(format!("group-{:010}", group * GROUP + number).into());
@@ -33,7 +33,7 @@ fn create_group(store: &PostgresStore, group: u64) {
     let _created = pollster::block_on(store.apply(ops, Durability::PowerLoss)).unwrap();
 }
 
-/// Returns the number of bytes that the server has written to its log.
+/// Returns the number of bytes that the server has written to its write-ahead log.
 fn log(server: &Postgres) -> u64 {
     server.sql("SELECT pg_current_wal_insert_lsn() - '0/0'").parse().unwrap()
 }
@@ -43,7 +43,7 @@ fn table(server: &Postgres) -> u64 {
     server.sql("SELECT pg_total_relation_size('tourbillon.timer')").parse().unwrap()
 }
 
-/// Returns a call that creates a timer with a payload of 64 bytes and a key of 16.
+/// Returns a call that creates a timer with a payload of 64 bytes and a key of 16 bytes.
 fn schedule(number: &str, delay: &str) -> String {
     let payload = "('\\x' || repeat('07', 64))::bytea";
     format!(

@@ -1,4 +1,4 @@
-//! Tests transactions of callers that hold timers for a long time, while a node delivers other timers.
+//! Tests transactions of callers that lock timers for a long time, while a node delivers other timers.
 
 use super::life::{await_end, spec};
 use super::server::{connect, open};
@@ -17,7 +17,7 @@ use tourbillon_durable::timer::{Address, KeyOf};
 use tourbillon_durable::{Delivery, Durable, Verdict};
 use tourbillon_fault::{Postgres, eventually};
 
-/// A runtime whose handler waits at payloads that begin with `wait`, until the test lets them end.
+/// A runtime with a handler. If a payload begins with `wait`, the handler waits until the test lets it end.
 struct Runtime {
     store: Arc<PostgresStore>,
     durable: Durable,
@@ -62,7 +62,7 @@ impl Runtime {
         self.ended.lock().unwrap().iter().filter(|ended| **ended == payload.as_bytes()).count()
     }
 
-    /// Schedules timers one after the other. Each is delivered before the next.
+    /// Checks that timers are delivered: schedules ten timers, each after the delivery of the timer before.
     fn assert_goes_on(&self, name: &str) {
         for number in 0..10 {
             let (payload, begin) = (format!("{name} {number}"), Instant::now());
@@ -284,7 +284,7 @@ fn reads_that_wait_leave_connections_to_the_node() {
 }
 
 /// Timers of a kind were parked while no node had a handler for the kind. Then a node with a handler starts, while a
-/// caller holds one of the timers.
+/// caller's transaction has locked one of the timers.
 #[test]
 fn a_transaction_that_holds_a_parked_timer_holds_up_no_start() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -311,7 +311,7 @@ fn a_transaction_that_holds_a_parked_timer_holds_up_no_start() {
     await_end(&runtime.durable);
 }
 
-/// A caller holds a parked timer. The other timers that are parked for the same reason are put back at once.
+/// A caller has locked a parked timer. The other timers that are parked for the same reason become pending at once.
 #[test]
 fn a_transaction_that_holds_a_parked_timer_delays_this_timer_alone() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -367,8 +367,8 @@ fn a_transaction_that_has_ended_a_delivery_stops_no_renewal() {
     assert_eq!(lost, [*first]);
 }
 
-/// A caller holds more due timers than a node's list of held timers has room for. The timers that are due later are
-/// claimed. The held timers are claimed once the caller has released them.
+/// A caller has locked more due timers than a node's list of locked timers has room for. The timers that are due later
+/// are claimed. The locked timers are claimed once the caller has released the locks.
 #[test]
 fn very_many_held_timers_hold_up_no_other() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Tests the functions for callers at all levels of isolation: what others do after the snapshot of the caller.
+//! Tests the functions for callers at all levels of isolation, beside commits of others after the caller's snapshot.
 
 use super::server::open;
 use super::session::{Psql, await_idle, await_sessions};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tourbillon_durable::store::{Claimant, Limit, TimerStore};
 use tourbillon_fault::Postgres;
 
-/// The levels, and whether each statement has a snapshot of its own.
+/// The levels of isolation. The value is `true` if each statement has a snapshot of its own at this level.
 const LEVELS: [(&str, bool); 4] = [
     ("READ UNCOMMITTED", true),
     ("READ COMMITTED", true),
@@ -41,7 +41,7 @@ const CALLS: [(&str, &str); 8] = [
     ("outcome || ' ' || was FROM tourbillon.place('mail', key => 'KEY')", "exists leased"),
 ];
 
-/// The calls that meet a timer of others with the key or the id, and their answers.
+/// Calls that find a timer of another transaction with the same key or id, and their answers.
 const MEETS: [(&str, &str); 6] = [
     ("tourbillon.place('mail', key => 'KEY')", "exists"),
     ("tourbillon.place('mail', key => 'KEY', if_present => 'keep')", "kept"),
@@ -195,8 +195,8 @@ fn a_timer_that_is_created_after_the_snapshot_is_met_or_raises_40001() {
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
 
-/// A caller replaces the timer with a key by a timer with an id that another transaction takes at the same time, under
-/// another key. The caller's transaction must be repeated, since it has withdrawn the timer with the key already.
+/// A caller replaces a timer. At the same time, another transaction creates a timer with the id of the caller's new
+/// timer, under another key. The caller's transaction must be repeated, since it has withdrawn the old timer already.
 #[test]
 fn an_id_that_is_taken_during_a_replacement_raises_40001() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Tests ends of deliveries whose timers a transaction of a caller holds.
+//! Tests ends of deliveries whose timers a transaction of a caller has locked.
 
 use super::server::open;
 use super::session::{Psql, await_idle};
@@ -37,7 +37,7 @@ fn apply(store: &PostgresStore, op: &Op, durability: Durability) -> Outcome {
     outcomes.remove(0)
 }
 
-/// An answer that an end is stored would be lost with the process.
+/// If an end were confirmed before it is stored, it would be lost if the process died.
 #[test]
 fn an_end_is_not_confirmed_while_a_transaction_holds_its_timer() {
     let Some(server) = Postgres::start(&[]) else { return };

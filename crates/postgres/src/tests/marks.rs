@@ -8,7 +8,7 @@ use std::time::Duration;
 use tourbillon_durable::store::{Claimant, Limit, TimerStore};
 use tourbillon_fault::{Postgres, eventually};
 
-/// A client of the function `claim` that does not notice the end of a connection, as a client of a pooler.
+/// A client of the function `claim` that does not notice the end of a connection, like a client behind a pooler.
 struct Client<'s> {
     server: &'s Postgres,
     owned: String,
@@ -156,7 +156,7 @@ fn set_minute(server: &Postgres, minute: u32) {
 
 const FAR: &str = "BEGIN; SELECT tourbillon.schedule('mail', key => 'far', delay => '65 minutes');";
 
-/// The mark passes the far timer at minute 80, while its transaction is open.
+/// Lets the low-water mark pass the due moment of the timer `far` at minute 80, before the commit of the timer.
 fn pass(server: &Postgres, store: &PostgresStore) {
     assert_eq!(
         server.sql("SELECT count(*) FROM tourbillon.timer WHERE xid IS NULL"),
@@ -168,7 +168,7 @@ fn pass(server: &Postgres, store: &PostgresStore) {
     assert_eq!(claim(store), ["now"]);
 }
 
-/// The far timer is found after its transaction has ended.
+/// Checks that claims find the timer `far` after its transaction has ended.
 fn is_found(server: &Postgres, store: &PostgresStore) {
     assert_eq!(
         server.sql("SELECT count(*) FROM tourbillon.timer WHERE xid IS NULL"),
@@ -240,7 +240,7 @@ fn a_node_that_has_not_looked_for_an_hour_loses_no_timer() {
     is_found(&server, &store);
 }
 
-/// A snapshot lists an open transaction only after a later one has ended. The look before does not tell when it began.
+/// A snapshot lists an open transaction only after a later transaction has ended. Earlier looks do not show it.
 #[test]
 fn a_transaction_that_a_look_does_not_list_yet_loses_no_timer() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -262,8 +262,8 @@ fn a_transaction_that_a_look_does_not_list_yet_loses_no_timer() {
     is_found(&server, &store);
 }
 
-/// A creation may wait for another transaction with the same key for more than an hour. Then its timer is due once it
-/// is stored, and the mark has passed it.
+/// A creation may wait for another transaction with the same key for more than an hour. Then its timer is due when it
+/// is stored, and the low-water mark has already passed the due moment.
 #[test]
 fn a_creation_that_waits_has_a_number_by_which_nodes_know_it() {
     let Some(server) = Postgres::start(&[]) else { return };

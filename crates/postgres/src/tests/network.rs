@@ -23,7 +23,7 @@ pub(super) fn through_proxy(server: &Postgres) -> (Proxy, PostgresStore) {
     through_proxy_with(server, "postgres", "")
 }
 
-/// As [`through_proxy`], with connections of this user and with these words in the query of the address.
+/// Opens a store as [`through_proxy`] does, for this user, and with these words in the query of the address.
 pub(super) fn through_proxy_with(server: &Postgres, user: &str, words: &str) -> (Proxy, PostgresStore) {
     let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));
     let address = format!("postgresql://{user}@{}/postgres?{words}", proxy.address());
@@ -127,7 +127,7 @@ fn claim(store: &PostgresStore, number: u64) -> Result<usize, StoreError> {
     pollster::block_on(claimed).map(|claimed| claimed.leased.len())
 }
 
-/// The response timeout is a minute.
+/// The response timeout is a minute, but the `ttl` is a second.
 #[test]
 fn a_half_open_connection_holds_up_a_claim_for_the_ttl_and_no_longer() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -196,7 +196,7 @@ pub(super) fn half_open(proxy: &Proxy, store: &PostgresStore) {
     assert_eq!(pollster::block_on(store.counts()).unwrap().of(Phase::Pending), 3);
 }
 
-/// Each reply on the open connections has a flipped bit, which their protocol notices.
+/// Flips a bit in each reply on the open connections, and checks that the store does not believe the replies.
 pub(super) fn when_damaged(server: &Postgres, proxy: &Proxy, store: &PostgresStore) {
     let timer = |number: u128| {
         let due = store.now() + Duration::from_secs(3_600);
@@ -214,7 +214,7 @@ pub(super) fn when_damaged(server: &Postgres, proxy: &Proxy, store: &PostgresSto
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
 
-/// The primary is lost, and its replica takes over. What was answered is there, and the mark of the node starts again.
+/// A replica takes over from a lost primary. All acknowledged changes are there. The node's low-water marks are reset.
 #[test]
 fn a_replica_that_takes_over_has_all_timers_and_delivers_them() {
     let Some(mut primary) = Postgres::start(&[]) else { return };
@@ -298,8 +298,8 @@ fn deadlocks_with_transactions_of_callers_fail_no_call_of_the_store() {
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
 
-/// A caller holds keys and a timer for longer than a call waits. The calls fail. No session is left on the server that
-/// still waits for a lock.
+/// A caller has locked keys and a timer for longer than a call waits. The calls fail. No session is left on the server
+/// that still waits for a lock.
 #[test]
 fn calls_that_give_up_a_held_timer_leave_no_session_that_waits() {
     let Some(server) = Postgres::start(&[]) else { return };

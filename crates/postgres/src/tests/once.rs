@@ -149,7 +149,7 @@ fn a_timer_at_most_once_that_is_withdrawn_before_its_removal_ends_as_withdrawn()
     }
 }
 
-/// A caller's transaction holds a timer during its removal. The removal of the other timer does not wait.
+/// A caller's transaction has locked a timer during its removal. The removal of the other timer does not wait.
 #[test]
 fn the_removal_of_a_held_timer_waits_for_the_transaction_of_the_caller() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -196,8 +196,8 @@ fn a_removal_sees_the_withdrawal_for_which_it_has_waited() {
     assert_eq!(caller.end().unwrap(), "in-flight");
 }
 
-/// A caller's transaction holds a timer when its handler begins the delivery. The delivery of the others goes on, for
-/// longer than a lease. Then the handler acts once, or not at all, as the transaction ends.
+/// A caller's transaction has locked a timer when its handler begins the delivery. Other timers are still delivered,
+/// for longer than a lease. The handler then acts once after a rollback, and not at all after a commit.
 #[test]
 fn a_handler_begins_after_the_transaction_of_a_caller_that_holds_its_timer() {
     let Some(server) = Postgres::start(&[]) else { return };

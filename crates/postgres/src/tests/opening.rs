@@ -85,7 +85,7 @@ fn another_schema_is_a_deployment_of_its_own() {
     }
 }
 
-/// Words that PostgreSQL reserves are names of schemas as others are.
+/// A schema may have a name that PostgreSQL reserves as a word of SQL.
 #[test]
 fn a_word_of_sql_names_a_schema() {
     let Some(server) = Postgres::start(&[]) else { return };

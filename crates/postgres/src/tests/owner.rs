@@ -1,4 +1,4 @@
-//! Tests that a deployment belongs to the service or to programs, and that no call misses a timer of the other one.
+//! Tests that a deployment belongs to the service or to programs, and that calls without a namespace find its timers.
 
 use super::server::{connect, open, open_of_service};
 use crate::PostgresStore;

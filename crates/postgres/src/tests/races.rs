@@ -70,8 +70,8 @@ fn a_transaction_that_holds_a_due_timer_delays_this_timer_alone() {
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
 
-/// A held snapshot keeps the dead rows of all timers that have ended. The claims read none of their index entries, nor
-/// those of timers that are due in a day.
+/// An open snapshot keeps the dead rows of all timers that have ended. The claims read neither the index entries of
+/// these rows nor those of timers that are due in a day.
 #[test]
 fn a_held_snapshot_holds_up_no_claim() {
     const ROUNDS: u64 = 20;

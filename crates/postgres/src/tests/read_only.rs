@@ -21,8 +21,8 @@ fn write(server: &Postgres, statements: &str) -> String {
     server.sql(&format!("BEGIN READ WRITE; {statements}; COMMIT"))
 }
 
-/// Sets whether new sessions take no writes, and ends the sessions of the stores. A session that has begun keeps the
-/// setting with which it began.
+/// Makes new sessions read-only or not, and ends the sessions of the stores. A session that has begun keeps the setting
+/// with which it began.
 fn set_read_only(server: &Postgres, is_read_only: bool) {
     let _set =
         write(server, &format!("ALTER DATABASE postgres SET default_transaction_read_only = {is_read_only}"));

@@ -18,8 +18,8 @@ fn schedule(server: &Postgres, name: &str, count: u32) {
     let _ids = server.sql(&format!("{sql} FROM generate_series(1, {count}) n"));
 }
 
-/// Other transactions hold the leases that expire first. The number of these leases is greater than the number of
-/// leases that one transaction of a reap (search for expired leases) ends.
+/// Other transactions have locked the leases that expire first. The number of these leases is greater than the number
+/// of leases that one transaction of a reap (search for expired leases) ends.
 #[test]
 fn a_reap_ends_the_leases_behind_those_that_others_hold() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -33,18 +33,18 @@ pub(super) fn connect(server: &Postgres) -> Connect {
     Connect::to(&server.url()).unwrap()
 }
 
-/// Opens a store that does not look by itself.
+/// Opens a store that does not poll for timers of other processes.
 pub(super) fn open(server: &Postgres) -> Arc<PostgresStore> {
     opened(server, crate::TTL)
 }
 
-/// Opens a store that does not look by itself, as a node with this `ttl`.
+/// Opens a store that does not poll for timers of other processes, as a node with this `ttl`.
 pub(super) fn opened(server: &Postgres, ttl: Duration) -> Arc<PostgresStore> {
     let builder = PostgresStore::builder().poll(None).ttl(ttl);
     Arc::new(pollster::block_on(builder.open(&connect(server))).unwrap())
 }
 
-/// Opens the deployment of a service in the schema `service`. The store does not look by itself.
+/// Opens the deployment of a service in the schema `service`. The store does not poll for timers of other processes.
 pub(super) fn open_of_service(server: &Postgres) -> Arc<PostgresStore> {
     let builder = PostgresStore::builder().schema("service").for_service(true).poll(None);
     Arc::new(pollster::block_on(builder.open(&connect(server))).unwrap())

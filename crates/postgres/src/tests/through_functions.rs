@@ -166,7 +166,7 @@ async fn done(session: &mut Session, id: TimerId, token: Token) -> Result<Outcom
     }
 }
 
-/// Makes a store that passes operations to the functions. Replaces the time of the functions in the store's schema.
+/// Makes a store that passes operations to the SQL functions. Makes these functions use the test clock.
 pub(super) fn through_functions(store: Arc<PostgresStore>) -> Arc<dyn TimerStore> {
     let pool = Arc::clone(&store.deployment.pool);
     let replaced = store.deployment.pool.spawn(async move {

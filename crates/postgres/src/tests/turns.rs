@@ -21,7 +21,7 @@ fn the_store_conforms_in_turns() {
     assert_eq!(failures(TURNS, &maker(&server)), [""; 0]);
 }
 
-/// The conformance suite permits other stores a few more claims than this test.
+/// This test permits fewer claims than the conformance suite until timers behind a herd are claimed.
 #[test]
 fn timers_behind_a_herd_are_claimed_at_once() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -59,7 +59,7 @@ fn schedule(key: &str) -> String {
     format!("SELECT tourbillon.schedule('mail', key => '{key}');")
 }
 
-/// Stores a timer by the store.
+/// Stores a timer that is due now.
 fn place(store: &PostgresStore, key: &str) {
     let timer = Timer { key: Some(key.into()), ..Timer::new(TimerId::fresh(), "mail", store.now()) };
     let ops = vec![Op::Place(Box::new(timer), IfPresent::Reject)];

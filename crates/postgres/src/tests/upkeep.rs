@@ -6,8 +6,8 @@ use std::time::Duration;
 use tourbillon_durable::store::{Claimant, Limit, TimerStore};
 use tourbillon_fault::{Postgres, eventually};
 
-/// A publication of all tables, as an upgrade by logical replication makes it. PostgreSQL then refuses deletes and
-/// updates in a table without an identity.
+/// The database has a publication of all tables, as during an upgrade by logical replication. PostgreSQL then refuses
+/// deletes and updates in a table without an identity.
 #[test]
 fn a_publication_of_all_tables_hinders_no_change() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -127,7 +127,7 @@ fn a_node_without_shards_wakes_for_no_timer_of_the_others() {
     calls.recv_timeout(Duration::from_secs(10)).expect("the timer is this node's");
 }
 
-/// A notification keeps a transaction from being prepared. So callers send none unless a living node listens.
+/// A transaction with a notification cannot be prepared. So callers notify only while a living node listens.
 #[test]
 fn only_living_nodes_that_listen_get_notifications() {
     let Some(server) = Postgres::start(&["max_prepared_transactions=4"]) else { return };

@@ -9,9 +9,8 @@ use tourbillon_durable::state::{Event, Next, Phase, Refusal, State, Token, step}
 use tourbillon_durable::store::{Claimant, Claimed, Leased, LeftOut, Limit, Outcome, Reaped, Renewal};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of expired notes (see [`Act::note_end`]) that one call of [`Leases::reap`] removes. It is also
-/// the greatest number of expired ids of ended timers that one such call removes. The store keeps these ids for a time,
-/// so that it recognizes a repeated creation.
+/// The greatest number of rows that one call of [`Leases::reap`] removes from each of two tables: expired notes about
+/// ended deliveries ([`Act::note_end`]), and expired ids of ended timers ([`Act::end`]).
 const FORGOTTEN: u32 = 1_000;
 
 /// Claims due timers, and renews and ends leases, within a transaction. A claim leases due timers to a process. A lease
@@ -68,8 +67,8 @@ impl Leases<'_> {
         Ok(timers.into_iter().map(|timer| Leased { timer, token }).collect())
     }
 
-    /// Renews leases. A lease whose delivery has ended in a
-    /// transaction of the user's program does not count as lost, because its holder is about to report this end.
+    /// Renews leases. If the user's program has ended a delivery in its own transaction, the lease does not count as
+    /// lost, because the runtime is about to report the same end.
     pub(crate) fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Result<Renewal> {
         let mut lost = Vec::new();
         for (id, token) in leases {

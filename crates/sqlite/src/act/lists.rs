@@ -225,7 +225,7 @@ impl Lists<'_> {
         Ok(page)
     }
 
-    /// Counts the parked timers by their reasons. A page has at most `limit` reasons, and its cursor is the last one.
+    /// Counts the parked timers by their reasons. A page has at most `limit` reasons. Its cursor is its last reason.
     pub(crate) fn reasons(&self, after: Option<&Cursor>, limit: u32) -> Result<Reasons> {
         let after = after.map(|cursor| String::from_utf8_lossy(cursor.as_bytes()).into_owned());
         let sql = "SELECT reason, count(*) FROM tourbillon_timers INDEXED BY tourbillon_parked

@@ -15,8 +15,8 @@ use tourbillon_durable::timer::{Address, Timer, TimerId};
 /// The greatest number of timers that an operation on many timers reads at once.
 const PAGE: u32 = 256;
 
-/// The greatest normal difference between the clocks of processes that create timers. If a timer was created later than
-/// this after the present moment, the clock of its creator was ahead.
+/// The greatest normal difference between the clocks of processes that create timers. If the moment of a timer's
+/// creation is further in the future, the clock of its creator was ahead.
 const AHEAD: Duration = Duration::from_secs(1);
 
 impl Act<'_> {

@@ -68,7 +68,7 @@ impl Turns<'_> {
         if rotation.is_by_turn {
             rotation.last = waiting.first().map(|first| first.namespace.clone()).or(rotation.last.take());
         } else {
-            // The sort is stable: among equal moments, the order of the turn stays.
+            // The sort is stable: namespaces with the same moment stay in the order of their names.
             waiting.sort_by_key(|waiting| waiting.head);
         }
         rotation.is_by_turn = !rotation.is_by_turn;

@@ -106,7 +106,7 @@ impl<const TICK_BITS: u32, const BITS: u32> Pair<TICK_BITS, BITS> {
     }
 }
 
-/// Makes random operations on both wheels.
+/// Makes random operations on a wheel of short tickets and a wheel of long tickets, and compares the wheels.
 fn compare<const TICK_BITS: u32, const BITS: u32>() {
     for (seed, start) in (1..).zip([0, 1 << 16, (1 << 24) - 700, 1 << 63, u64::MAX - 1_000]) {
         let mut random = Random(seed);
@@ -160,7 +160,7 @@ fn a_wheel_of_short_tickets_does_what_a_wheel_of_long_ones_does() {
     every_radix!(body);
 }
 
-/// The high bits change between a slot's first tick and the tickets' window, on both sides of each edge.
+/// Just before and after each power of two, ticks differ in the high bits, which short tickets do not store.
 #[test]
 fn short_tickets_are_on_their_tick_around_every_power_of_two() {
     fn body<const BITS: u32>() {

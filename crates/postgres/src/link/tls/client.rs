@@ -1,4 +1,4 @@
-//! The configuration of rustls for a mode, and the check of the server's certificate.
+//! The configuration of rustls for a value of `sslmode`, and the check of the server's certificate.
 
 use super::fault::Fault;
 use super::settings::{Authority, Mode, Tls};
@@ -96,7 +96,7 @@ fn system() -> &'static [CertificateDer<'static>] {
         return found;
     }
     let found = rustls_native_certs::load_native_certs().certs;
-    // An empty list is not kept, because authorities may be installed later.
+    // An empty list is not cached, because authorities may be installed later.
     if found.is_empty() { &[] } else { SYSTEM.get_or_init(|| found) }
 }
 

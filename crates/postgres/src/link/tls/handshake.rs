@@ -40,7 +40,6 @@ impl Connector {
         Self { mode, tls, is_direct, record: Arc::default() }
     }
 
-    /// Returns whether a handshake has begun.
     pub(crate) fn has_begun(&self) -> bool {
         // Relaxed order suffices, because the flag guards no other data.
         self.record.has_begun.load(Ordering::Relaxed)

@@ -74,7 +74,7 @@ impl Secure {
     }
 }
 
-/// A connection that was made.
+/// The server's view of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) has_tls: bool,

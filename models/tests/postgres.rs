@@ -3,6 +3,7 @@
 mod common;
 
 use common::{holds, is_found};
+use strum::VariantArray as _;
 use tourbillon_models::explore::explore;
 use tourbillon_models::parts::{Budget, Sync};
 use tourbillon_models::postgres::{
@@ -62,14 +63,14 @@ fn the_protocol_holds_and_each_situation_is_reached() {
     ];
     let reached = scopes.clone().map(|(_, model)| model.reached);
     holds(scopes, &[ABOVE, TWO_HOLDERS]);
-    for event in Event::ALL {
+    for &event in Event::VARIANTS {
         assert!(reached.iter().any(|reached| reached.has(event as usize)), "{event:?} never happens");
     }
 }
 
 #[test]
 fn each_planted_fault_is_found() {
-    for fault in Fault::ALL {
+    for &fault in Fault::VARIANTS {
         let (model, property) = match fault {
             Fault::NoSecondLook | Fault::ForgetOpen | Fault::ForgetLocked | Fault::ReturnKeepsNumber => {
                 (one(TRANSACTIONS), LOST)

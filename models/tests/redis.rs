@@ -3,6 +3,7 @@
 mod common;
 
 use common::{holds, is_found};
+use strum::VariantArray as _;
 use tourbillon_models::explore::{Explored, explore};
 use tourbillon_models::parts::{Budget, Sync};
 use tourbillon_models::redis::{
@@ -40,14 +41,14 @@ fn the_protocol_holds_and_each_situation_is_reached() {
     ];
     let reached = scopes.clone().map(|(_, model)| model.reached);
     holds(scopes, &[LATE, TWO_HOLDERS, ONE_EPOCH, TWICE]);
-    for event in Event::ALL {
+    for &event in Event::VARIANTS {
         assert!(reached.iter().any(|reached| reached.has(event as usize)), "{event:?} never happens");
     }
 }
 
 #[test]
 fn each_planted_fault_is_found() {
-    for fault in Fault::ALL {
+    for &fault in Fault::VARIANTS {
         let (budget, property) = match fault {
             Fault::EndWithoutToken => (ONE_SERVER, OLD_TOKEN),
             Fault::ClaimWithoutOwner => (ONE_SERVER, NOT_OWNER),

@@ -1,7 +1,9 @@
 //! The faults that are planted in the model of PostgreSQL, and the events that its transitions cause.
 
+use strum::VariantArray;
+
 /// A check that the program makes, and that the model leaves out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub enum Fault {
     /// There is no second look: a look finds only the rows behind the mark.
     NoSecondLook,
@@ -53,38 +55,8 @@ pub enum Fault {
     NoReap,
 }
 
-impl Fault {
-    /// All faults.
-    pub const ALL: [Self; 24] = [
-        Self::NoSecondLook,
-        Self::ForgetOpen,
-        Self::MarkTooEarly,
-        Self::PassesOverAll,
-        Self::ForgetLocked,
-        Self::LeavesLate,
-        Self::GoesBackTooLittle,
-        Self::OneMark,
-        Self::ForgetStuck,
-        Self::LeavesLocked,
-        Self::ReturnKeepsNumber,
-        Self::MarkWithoutEpoch,
-        Self::ClaimWithoutNodeLock,
-        Self::ClaimBySnapshot,
-        Self::MarkAfterFailover,
-        Self::CancelBySnapshot,
-        Self::EndWithoutToken,
-        Self::EndWithoutLock,
-        Self::ReapWithoutLock,
-        Self::BeginWithoutLease,
-        Self::ForgetIds,
-        Self::AnswerWithoutWait,
-        Self::OwnerForEver,
-        Self::NoReap,
-    ];
-}
-
 /// An event that a transition may cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub enum Event {
     /// A creation is committed.
     Created,
@@ -160,47 +132,4 @@ pub enum Event {
     Aborted,
     /// A caller learns that its commit may be lost.
     NotConfirmed,
-}
-
-impl Event {
-    /// All events.
-    pub const ALL: [Self; 37] = [
-        Self::Created,
-        Self::Repeated,
-        Self::RolledBack,
-        Self::CommittedLate,
-        Self::Cancelled,
-        Self::Marked,
-        Self::CancelRolledBack,
-        Self::ClaimedByScan,
-        Self::ClaimedBySecondLook,
-        Self::PassedOver,
-        Self::GoneMeanwhile,
-        Self::ClaimedAgain,
-        Self::LateLeft,
-        Self::LanePassedOver,
-        Self::LockedLeft,
-        Self::StillLocked,
-        Self::LookedInVain,
-        Self::MarkReset,
-        Self::MarkMoved,
-        Self::TakenOver,
-        Self::NotOwner,
-        Self::WaitsForClaim,
-        Self::Recovered,
-        Self::NotRecovered,
-        Self::Begun,
-        Self::Released,
-        Self::ReleaseRefused,
-        Self::Ended,
-        Self::EndRefused,
-        Self::EndRolledBack,
-        Self::Renewed,
-        Self::RenewRefused,
-        Self::Returned,
-        Self::Withdrawn,
-        Self::Lost,
-        Self::Aborted,
-        Self::NotConfirmed,
-    ];
 }

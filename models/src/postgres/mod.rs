@@ -77,6 +77,7 @@ use crate::timer::Stored;
 use state::{CLAIMS, LANES, NODES, TIMERS};
 use stateright::{Model, Property};
 use std::sync::Arc;
+use strum::VariantArray as _;
 
 /// The model.
 #[derive(Clone, Debug)]
@@ -96,7 +97,7 @@ pub struct Postgres {
     /// The properties that are not checked.
     pub unchecked: &'static [&'static str],
     /// The events that have happened in the search.
-    pub reached: Arc<Reached<{ Event::ALL.len() }>>,
+    pub reached: Arc<Reached<{ Event::VARIANTS.len() }>>,
 }
 
 /// The property that no run needs more claims than the model has tokens.

@@ -1,7 +1,9 @@
 //! The faults that are planted in the model of Redis, and the events that its transitions cause.
 
+use strum::VariantArray;
+
 /// A check or a wait that the program makes, and that the model leaves out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub enum Fault {
     /// The end of a delivery does not compare the token.
     EndWithoutToken,
@@ -31,27 +33,8 @@ pub enum Fault {
     NoReap,
 }
 
-impl Fault {
-    /// All faults.
-    pub const ALL: [Self; 13] = [
-        Self::EndWithoutToken,
-        Self::ClaimWithoutOwner,
-        Self::ClaimLeavesTimer,
-        Self::ReapWithoutLook,
-        Self::RenewWithoutToken,
-        Self::CancelWithoutCheck,
-        Self::BeginWithoutLease,
-        Self::ForgetIds,
-        Self::AnswerWithoutWait,
-        Self::OtherWitness,
-        Self::RepeatWithoutWait,
-        Self::OwnerForEver,
-        Self::NoReap,
-    ];
-}
-
 /// An event that a transition may cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub enum Event {
     /// A creation stores the timer.
     Created,
@@ -97,32 +80,4 @@ pub enum Event {
     Lost,
     /// A caller learns that nobody vouches for its change.
     NotConfirmed,
-}
-
-impl Event {
-    /// All events.
-    pub const ALL: [Self; 22] = [
-        Self::Created,
-        Self::Repeated,
-        Self::Cancelled,
-        Self::Marked,
-        Self::CancelRefused,
-        Self::Claimed,
-        Self::TakenOver,
-        Self::NotOwner,
-        Self::Recovered,
-        Self::NotRecovered,
-        Self::Begun,
-        Self::Released,
-        Self::ReleaseRefused,
-        Self::Ended,
-        Self::EndRefused,
-        Self::Renewed,
-        Self::RenewRefused,
-        Self::Returned,
-        Self::Withdrawn,
-        Self::ReapRefused,
-        Self::Lost,
-        Self::NotConfirmed,
-    ];
 }

@@ -63,6 +63,7 @@ use crate::timer::Stored;
 use state::{CLAIMS, NODES};
 use stateright::{Model, Property};
 use std::sync::Arc;
+use strum::VariantArray as _;
 
 /// The greatest number of ends of a lease that the clock passes: that of the claim, and that of its renewal.
 const ENDS: u8 = 2;
@@ -79,7 +80,7 @@ pub struct Redis {
     /// A property that is not checked.
     pub unchecked: Option<&'static str>,
     /// The events that have happened in the search.
-    pub reached: Arc<Reached<{ Event::ALL.len() }>>,
+    pub reached: Arc<Reached<{ Event::VARIANTS.len() }>>,
 }
 
 /// The property that no run needs more claims than the model has tokens.

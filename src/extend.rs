@@ -176,8 +176,9 @@ impl<T: Send + 'static> Base<T> {
     ///
     /// # Synchronisation
     ///
-    /// If an arming comes after a run of the timer and returns [`Armed::Pending`], it has seen the end of that run. So
-    /// after an acquire fence, the caller sees everything that the handler did. This holds for [`Timer::arm_at`], too.
+    /// If a call returns [`Armed::Pending`] after a run of the timer's handler, the call has seen the end of that run.
+    /// So after an acquire fence, the caller sees everything that the handler did. This holds for [`Timer::arm_at`],
+    /// too.
     ///
     /// # Time complexity
     ///

@@ -10,9 +10,9 @@ use core::time::Duration;
 /// Shards without threads. Their time moves only when the program moves it. They are for tests of programs that have
 /// several engines, or that use `tourbillon::future`.
 ///
-/// Engines are made on these shards through [`shards`](Self::shards). Inside a scope of [`Shards::enter`], code that
-/// would use the process's own shards uses these shards. The engines' handlers run inside [`advance`](Self::advance),
-/// on the calling thread.
+/// Engines are made on these shards through [`shards`](Self::shards). Code that would use the process's own shards uses
+/// these shards inside a scope of [`Shards::enter`]. The engines' handlers run inside [`advance`](Self::advance), on
+/// the calling thread.
 ///
 /// # Examples
 ///
@@ -84,12 +84,13 @@ impl DrivenShards {
     }
 
     /// Returns the moment at which the program must turn the shards next: the moment at which the next timer is due.
-    /// The moment is earlier if many timers must move to a finer level of the timing wheel before.
+    /// Before that, many timers may have to move to a finer level of the timing wheel; then the moment is earlier.
+    /// Returns `None` if no timer is pending.
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
         self.lead_each(Led::next_due).flatten().min()
     }
 
-    /// Returns the next moment, after now, at which the shards must turn.
+    /// Returns the next moment, after now, at which the shards must turn. Returns `None` if there is no such moment.
     pub(crate) fn next_step(&mut self) -> Option<Timestamp> {
         let tick = self.shards.owner().set().settings().tick;
         let next_tick = tick.start_of(tick.current_tick(self.clock.now()).saturating_add(1));

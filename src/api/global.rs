@@ -19,7 +19,8 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// Fails if the system refuses a thread.
+    /// Fails if the system refuses a thread. Fails with [`BuildError::Forked`] in the child of a fork, if a thread was
+    /// starting the process's own shards at the fork.
     pub fn current() -> Result<Self, BuildError> {
         match entered() {
             Some(shards) => Ok(shards),
@@ -62,7 +63,6 @@ impl<T: Send + 'static> Engine<T> {
     }
 }
 
-/// Returns the process's own shards. Starts them if they are not started yet.
 #[inline]
 pub(crate) fn shards() -> Result<&'static Shards, BuildError> {
     match GLOBAL.get() {

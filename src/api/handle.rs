@@ -279,7 +279,7 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// After [`Cancel::Cancelled`] the handler does not run and has not begun. [`Cancel::Running`] means that the
     /// handler has begun and may not have ended; the call does not wait. [`Cancel::Gone`] means that the timer was
-    /// fired, cancelled or returned before. If a cancel races with the firing, exactly one of them has the timer.
+    /// fired, cancelled or returned before. If a cancel races with the firing, exactly one of the two happens.
     ///
     /// # Time complexity
     ///
@@ -313,9 +313,9 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the timer's handler has begun or the timer is gone. If the engine is shut down at that moment, fails
-    /// with the payload. If the lane is full and the caller would wait for itself, fails with
-    /// [`LaneFull`](RescheduleError::LaneFull); the timer is then unchanged.
+    /// Fails if the timer's handler has begun or the timer is gone. If the engine is shut down, fails with the payload.
+    /// If the lane is full and the caller would wait for itself, fails with [`LaneFull`](RescheduleError::LaneFull);
+    /// the timer is then unchanged.
     pub fn reschedule(&self, id: TimerId, delay: Duration) -> Result<TimerId, RescheduleError<T>> {
         self.reschedule_at(id, self.now() + delay)
     }
@@ -451,8 +451,8 @@ impl<T: Send + 'static> Handle<T> {
     /// Ends the engine: refuses new timers, stops the shards, waits for running handlers and returns every timer that
     /// had not fired. Afterwards `fired + cancelled + returned = scheduled`.
     ///
-    /// If another call races with the shutdown, either its timer is accounted for or the call returns the payload. A
-    /// second shutdown waits for the first and returns nothing.
+    /// If a call that schedules a timer races with the shutdown, either the timer is in this account or the call
+    /// returns the payload. A second shutdown waits for the first and returns nothing.
     ///
     /// In four places the shutdown does not wait, because it might wait for itself or for ever. They are the places in
     /// which [`cancel_and_wait`](Self::cancel_and_wait) does not wait. Then running handlers end later, and no further

@@ -25,9 +25,10 @@ use core::time::Duration;
 /// [`next_deadline`](Self::next_deadline) or turn on. Other threads use the engine as if the shards had threads: they
 /// schedule, move and cancel timers, and [`Handle::on`](crate::Handle::on) chooses the loop.
 ///
-/// A thread may turn several loops of a set. Then its timers go to the loop with the lowest [`index`](Self::index).
-/// After that loop was dropped, or turned on another thread, they go to the next of the thread's loops. If another
-/// thread has dropped or turned it, this begins with the next call of `next_deadline` or `turn` on this thread.
+/// A thread may turn several loops of a set. Then the thread's timers go to the loop with the lowest
+/// [`index`](Self::index). After that loop was dropped, or turned on another thread, they go to the thread's loop with
+/// the next lowest index. If another thread dropped or turned the loop, the change takes effect at this thread's next
+/// call of `next_deadline` or `turn`.
 ///
 /// # The loop
 ///
@@ -129,8 +130,8 @@ impl LoopShard {
         }
     }
 
-    /// Makes the shard of the first loop on the calling thread the shard for the thread's timers, because loop `index`
-    /// has come to the thread. Updates its number of departures: it need not follow its own, nor earlier ones.
+    /// Sends the calling thread's timers to the first loop on this thread, because loop `index` has come to the thread.
+    /// Sets `departures` to the present number, since the choice takes all departures until now into account.
     fn come_home(set: &ShardSet, index: usize, departures: &Cell<u64>) {
         departures.set(set.settings().roster.departures());
         come_home(set.id(), set.loop_here().unwrap_or(index));
@@ -208,7 +209,8 @@ impl LoopShard {
     }
 }
 
-/// Sends the calling thread's timers to the first loop that runs on this thread. If none does, they go where they went.
+/// Sends the calling thread's timers to the first loop that runs on this thread. If no loop does, the timers keep their
+/// shard.
 #[cold]
 fn follow_a_loop_here(set: &ShardSet) {
     if let Some(shard) = set.loop_here() {
@@ -258,7 +260,6 @@ impl Shards {
         LoopShard::take(self, index)
     }
 
-    /// Returns a `LoopShard` for each shard of a new set.
     pub(crate) fn take_loops(&self) -> Vec<LoopShard> {
         (0..self.count()).filter_map(|index| self.take_loop(index)).collect()
     }
@@ -346,7 +347,7 @@ impl<T: Send + 'static> On<'_, T> {
     ///
     /// # Panics
     ///
-    /// Panics if the timer is of another engine.
+    /// Panics if the timer belongs to another engine.
     pub fn arm_at(self, timer: &Timer<T>, deadline: Timestamp) -> Result<Armed, ArmError> {
         assert!(StdArc::ptr_eq(self.core, timer.core()), "the timer is of this engine");
         let _covered = timer.postpone(deadline);

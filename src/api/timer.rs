@@ -103,8 +103,8 @@ impl<T: Send + 'static> Timer<T> {
         Some(Self { anchor, slot })
     }
 
-    /// Drops the timer, but keeps it with its payload for [`take_spare`](Self::take_spare) if there is room. The caller
-    /// has disarmed the timer. The payload may never be dropped.
+    /// Stores the timer with its payload for [`take_spare`](Self::take_spare), or drops it if there is no room. The
+    /// caller has disarmed the timer. The payload of a stored timer may never be dropped.
     #[cfg(feature = "async")]
     pub(crate) fn keep(mut self) {
         self.anchor.core().timers().keep(&mut self.slot);
@@ -119,7 +119,6 @@ impl<T: Send + 'static> Timer<T> {
         self.anchor.core()
     }
 
-    /// Returns the index of the timer's slot in the engine's table of slots.
     pub(crate) fn index(&self) -> u32 {
         self.slot.index()
     }
@@ -155,7 +154,7 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the engine is shut down, and in a handler whose [`Timer`] was dropped.
+    /// Fails if the engine is shut down, in the child of a fork, and in a handler whose [`Timer`] was dropped.
     ///
     /// # Time complexity
     ///
@@ -391,7 +390,6 @@ mod tests {
         Builder::new().shards(1).inline().unpinned().start(|_| ()).unwrap()
     }
 
-    /// Returns the number of references to the engine's core.
     fn holders(engine: &Engine<u32>) -> usize {
         StdArc::strong_count(engine.handle().core())
     }

@@ -1,8 +1,8 @@
 //! Marks the types that a closure may take into `catch_unwind`.
 //!
 //! A panic that unwinds through a call leaves no engine half-changed. Only code of users can panic: handlers, wakers,
-//! clocks and drops of payloads. The engine calls it while no word and no list is half-written, and locks ignore their
-//! poison. So every handle may be used after a panic, for any type of payload.
+//! clocks and drops of payloads. The engine calls such code while no word and no list is half-written, and locks ignore
+//! their poison. So every handle may be used after a panic, for any type of payload.
 
 use super::driven::{DrivenEngine, DrivenShards};
 use super::handle::{Engine, Handle};

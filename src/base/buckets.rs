@@ -43,7 +43,6 @@ impl AtomicBuckets {
         Self((0..COUNT).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Adds the times that `run` has noted to their bucket.
     fn add(&self, run: &Run) {
         if let Some(bucket) = self.0.get(run.bucket) {
             bucket.fetch_add(run.count, Ordering::Relaxed);
@@ -104,7 +103,6 @@ impl Buckets {
         Self(vec![0; COUNT].into_boxed_slice())
     }
 
-    /// Adds the counts of the histogram `other` to this histogram, bucket by bucket.
     pub(crate) fn add(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(&other.0) {
             *count = count.saturating_add(*more);

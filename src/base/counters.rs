@@ -22,7 +22,8 @@ impl Counter {
         self.0.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Adds to a counter to which no other thread adds now. Spares the processor a locked instruction.
+    /// Adds `by` without a locked instruction of the processor. No other thread may add to this counter at the same
+    /// time.
     #[inline]
     fn add_alone(&self, by: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
@@ -37,7 +38,6 @@ impl Counter {
         self.0.fetch_max(value, Ordering::Relaxed);
     }
 
-    /// Sets the counter to `value`, and returns the previous value.
     fn replace(&self, value: u64) -> u64 {
         self.0.swap(value, Ordering::Relaxed)
     }
@@ -66,7 +66,7 @@ impl Refusals {
         Self { count: Counter::new(), last }
     }
 
-    /// Counts a refusal. Returns true if the refusal starts an episode (a row of refusals without a long pause).
+    /// Counts a refusal. Returns true if the refusal starts an episode: no refusal came within [`EPISODE`] before it.
     pub(crate) fn note(&self, now: Timestamp) -> bool {
         self.count.add(1);
         let now = now.as_nanos().min(u64::MAX - 1);
@@ -149,7 +149,7 @@ impl Stripe {
     }
 }
 
-/// The counts of timers that some threads have fired, on a cache line of their own.
+/// Counts the timers that some threads have fired, on a cache line of their own.
 #[derive(Debug)]
 struct Firings {
     /// Whether a session holds this line. Then only that session counts here.
@@ -174,8 +174,9 @@ impl Firings {
     }
 }
 
-/// Counts the timers that a session fires, before their handlers begin. A session that holds a line counts by plain
-/// stores. If other sessions hold all lines, the session counts by read-modify-writes, on a line for all such sessions.
+/// Counts the timers that a session fires, before their handlers begin. A session is the time in which a worker fires
+/// tickets of one batch. A session that has a line to itself counts by plain stores. If other sessions have all lines,
+/// the session counts by read-modify-writes, on a line for all such sessions.
 ///
 /// # Synchronisation
 /// | pair | release side    | acquire side | handed over                     | model |
@@ -276,7 +277,7 @@ impl StationCounters {
 
     /// Begins to count the firings of a session, whose thread counts on `stripe`.
     pub(crate) fn tally(&self, Stripe(stripe): Stripe) -> Tally<'_> {
-        // Blocked handlers may hold lines for long.
+        // Handlers that block may keep lines in use for long, so all lines are tried.
         let mut lines = (stripe..stripe + STRIPES).map(|line| &*self.fired[line % STRIPES]);
         match lines.find(|line| line.try_hold()) {
             Some(firings) => Tally { firings, is_held: true },
@@ -299,7 +300,7 @@ impl StationCounters {
     }
 
     /// Notes the lateness of a timer, in nanoseconds, in `run`, a row of similar latenesses. The histogram counts the
-    /// noted latenesses when `run` ends.
+    /// noted latenesses at the end of the row.
     #[inline]
     pub(crate) fn note_lateness(&self, run: &mut Run, nanos: u64) {
         run.note(nanos, &self.lateness);
@@ -313,7 +314,6 @@ impl StationCounters {
         self.busy_nanos.add(nanos(time));
     }
 
-    /// Counts a hand-over to the workers at `now`: `tickets` due tickets in `chunks` chunks.
     pub(crate) fn hand_over(&self, chunks: u64, tickets: u64, now: Timestamp) {
         if self.waiting_tickets() == 0 {
             self.queued_from.set(now.as_nanos());

@@ -8,8 +8,8 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No slot is left. Pending timers, running handlers, and the reserves of other threads use up the engine's
-    /// `capacity`.
+    /// No slot is left. Pending timers, running handlers, and vacant slots in the reserves of other threads use up the
+    /// engine's `capacity`.
     EngineFull,
     /// The calling thread's lane (its queue of tickets to the shard) is full: the thread has posted `lane_capacity`
     /// tickets that the shard has not taken.
@@ -180,12 +180,12 @@ pub enum BuildError {
         option: &'static str,
         /// The value to which the option was set.
         value: String,
-        /// A description of the values that the option takes.
+        /// A description of the values that the option accepts.
         bound: String,
     },
     /// The system refused to start a thread. The value is the system's error.
     Thread(std::io::Error),
-    /// The builder set an option of shards, but the engine uses shards that were started before.
+    /// The builder set an option of shards, but the engine uses shards that are running already.
     NotOfAnEngine {
         /// The name of the builder's method that sets the option.
         option: &'static str,

@@ -41,7 +41,6 @@ const LOOKS: u32 = 40;
 pub(crate) struct Generation(u32);
 
 impl Generation {
-    /// Returns the generation of this process: the number of forks that led to it.
     #[inline]
     pub(crate) fn current() -> Self {
         // Ordering: Relaxed [M2]. The generation changes while the child has one thread.
@@ -55,13 +54,14 @@ impl Generation {
     }
 }
 
-/// Begins a new generation of the process. The child of a fork calls this.
+/// Adds one to this process's generation, the number of forks that led to it. The child of a fork calls this function.
 pub(crate) fn begin_generation() {
     // Ordering: Relaxed [M2]. The child has one thread.
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A lock that ignores poison. A child of the process that made the lock waits only a moment for it.
+/// A lock that ignores poison. A child of the process that made the lock waits for it only a moment, since the thread
+/// that holds it may not exist there.
 #[derive(Debug)]
 pub(crate) struct ForkLock<T> {
     made_in: Generation,

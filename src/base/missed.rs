@@ -3,7 +3,7 @@
 /// Decides how to treat missed moments of a repeating timer. An `Interval` misses ticks if it is not polled in time. A
 /// repeating task misses moments if the engine or its workers are late.
 ///
-/// An example with a period of 50: the moment 100 is taken late, at 230.
+/// An example with a period of 50: the moment 100 is handled late, at 230.
 ///
 /// | policy | moments after it |
 /// |---|---|
@@ -19,8 +19,10 @@
 pub enum Missed {
     /// The repeating timer makes up for all missed moments, one after the other, without a pause.
     Burst,
-    /// The repeating timer leaves the missed moments out. Its next moment is one period after it took the late moment.
+    /// The repeating timer leaves the missed moments out. Its next moment is one period after the time at which it
+    /// handled the late moment.
     Delay,
-    /// The repeating timer leaves the missed moments out. Its next moment keeps step with the moments before the delay.
+    /// The repeating timer leaves the missed moments out. Its next moment is a whole number of periods after the moment
+    /// that was handled late.
     Skip,
 }

@@ -1,4 +1,4 @@
-//! The only module that imports atomics, cells and threads. The engine takes them from here.
+//! The only module that imports atomics, cells and threads. All other modules import them from here.
 //!
 //! In a build for a model (`--cfg tourbillon_loom`, library tests only) the names stand for loom's types, so that the
 //! models in `loom_tests/` explore the code that users run. In a build for the simulation of many cores (`--cfg
@@ -16,7 +16,6 @@ mod imp {
     /// The type of a thread's key in a model ([`this_thread`]).
     pub(crate) type ThreadKey = loom::thread::ThreadId;
 
-    /// Returns the key of the calling thread.
     pub(crate) fn this_thread() -> ThreadKey {
         thread::current().id()
     }

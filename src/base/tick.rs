@@ -150,7 +150,6 @@ impl TickLength {
         Timestamp(self.0.first_deadline_of(tick))
     }
 
-    /// Returns the number of whole ticks within `time`.
     pub(crate) fn whole_ticks(self, time: Duration) -> u64 {
         self.0.whole_ticks(time)
     }

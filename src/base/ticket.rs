@@ -9,7 +9,8 @@
 //! The wheel knows the rest of the tick by the slot in which the ticket lies, and keeps the whole tick with a ticket
 //! that lies in a slot of 2^24 ticks or more (`tourbillon_wheel`, "Long and short tickets"). So a ticket that comes
 //! some 2^25 ticks or less before it is due takes 8 bytes: nine hours with ticks of a millisecond, 33 s with ticks of a
-//! microsecond. One that comes earlier takes 16 bytes until its slot is spread, at the latest when that slot begins.
+//! microsecond. A ticket that comes earlier takes 16 bytes until its slot is spread, at the latest when that slot
+//! begins.
 //!
 //! What each promise needs of a ticket:
 //!
@@ -31,8 +32,8 @@ pub use tourbillon_wheel::TimerId;
 /// A ticket asks its shard: "Look at timer `index` at a tick, if the timer's stamp is still `stamp`." The ticket has
 /// the low bits of the tick.
 ///
-/// A ticket is a hint: the state in the timer's own words decides. A ticket whose timer has ended is stale and does no
-/// harm.
+/// A ticket is a hint: the state in the timer's own words decides. If the timer has ended, its ticket is stale, and the
+/// shard drops it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
@@ -63,14 +64,15 @@ impl Ticket {
         self.stamp() > u16::MAX >> 1
     }
 
-    /// Returns whether the ticket may be that of a timer that is due in the tick `due`: whether the low bits agree.
+    /// Returns whether the low bits of `due` are the ticket's bits of its tick. If not, the ticket's timer is not due
+    /// in the tick `due`.
     #[inline(always)]
     pub(crate) fn is_of(self, due: Tick) -> bool {
         self.ticks_late(due) == 0
     }
 
-    /// Returns the ticks that have passed at `present` since the ticket was due. Of a number of 2^16 or more, returns
-    /// the low bits.
+    /// Returns the number of ticks from the ticket's tick to `present`, modulo 2^16: the ticket has only the low bits
+    /// of its tick.
     #[inline(always)]
     pub(crate) fn ticks_late(self, present: Tick) -> u64 {
         u64::from((present.0 as u16).wrapping_sub((self.0 >> TICK_SHIFT) as u16))
@@ -100,7 +102,6 @@ pub(crate) struct Insertion {
 }
 
 impl Insertion {
-    /// Returns the ticket, and its whole tick.
     #[inline]
     pub(crate) fn into_ticket(self, tick: TickLength) -> (Tick, Ticket) {
         let due = tick.due_tick(self.deadline);

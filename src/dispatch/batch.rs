@@ -30,7 +30,6 @@ use std::collections::VecDeque;
 /// The interface of an engine for its shards: it runs the handlers of the timers whose tickets (requests to check
 /// timers) are due.
 pub(crate) trait Fire: Send + Sync + 'static {
-    /// Returns the threads on which the handlers run.
     fn dispatcher(&self) -> &Dispatcher;
 
     /// Fires the timers of the tickets in `batch` that no other worker has taken. Stops after `most` calls of handlers,
@@ -81,7 +80,6 @@ impl DueChunk {
         &self.tickets
     }
 
-    /// Returns the tickets mutably, so that they can be sorted before the chunk is handed over.
     pub(crate) fn tickets_mut(&mut self) -> &mut [Ticket] {
         &mut self.tickets
     }
@@ -148,7 +146,6 @@ impl Batch {
         Self { shard, chunks: chunks.into_boxed_slice(), waiting_jobs: AtomicU32::new(0) }
     }
 
-    /// Returns the number of the shard that found the batch's timers due.
     pub(crate) fn shard(&self) -> usize {
         self.shard
     }
@@ -281,7 +278,6 @@ impl InFlight {
         self.batches.len() < MOST_IN_FLIGHT
     }
 
-    /// Returns whether the workers have finished all batches of the shard.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }

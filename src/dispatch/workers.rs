@@ -91,8 +91,8 @@ impl Workers {
         }
     }
 
-    /// Waits for the alarms of the shards, as the sentry, until the workers are closed. If a handler holds up the
-    /// leader of a shard whose alarm rings, wakes a thread to take the shard over.
+    /// Runs the sentry, the thread that waits for the shards' alarms, until the workers are closed. If the alarm of a
+    /// shard rings while a handler holds up the shard's leader, wakes a thread to take the shard over.
     pub(crate) fn stand_guard(&self) {
         let mut rung = Vec::new();
         while self.watch.await_alarms(&mut rung) {
@@ -113,7 +113,7 @@ impl Workers {
         self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_held_up() || self.is_closed());
     }
 
-    /// Returns whether a job waits and a permit to run it is free.
+    /// Returns whether a job waits, and a permit, without which no thread may run handlers, is free.
     pub(crate) fn has_job(&self) -> bool {
         // Ordering: Relaxed. If this load misses a free permit, the thread that gave the permit back looks at the queue
         // afterwards (P2).

@@ -82,7 +82,6 @@ impl Admission {
         &self.clock
     }
 
-    /// Returns the set of shards that the engine uses.
     #[inline]
     pub(crate) fn set(&self) -> &StdArc<ShardSet> {
         &self.set
@@ -98,7 +97,6 @@ impl Admission {
         &self.refusals.lane_full
     }
 
-    /// Returns whether the engine was shut down, and so admits no timer.
     #[inline]
     pub(crate) fn is_shut_down(&self) -> bool {
         self.stations.are_closed()

@@ -67,7 +67,7 @@ impl<T: Send + 'static> Anchor<T> {
         Ok((Self::of_thread(core, &mut local), slot))
     }
 
-    /// Takes a spare of the calling thread: an owned timer whose former handle was dropped. Returns `None` if the
+    /// Takes out a spare of the calling thread: an owned timer whose former handle was dropped. Returns `None` if the
     /// thread has none, or if the engine is shut down.
     #[cfg(feature = "async")]
     pub(crate) fn take_spare(core: &StdArc<Core<T>>) -> Option<Created<T>> {

@@ -30,7 +30,6 @@ pub(crate) struct Core<T> {
     pub(super) membership: Membership,
     pub(super) handler: Handler<T>,
     pub(super) guarded: Guarded,
-    /// The functions to call when the engine ends.
     pub(super) hooks: Hooks,
     /// The anchors: one reference for each thread, by which the thread's owned timers keep the engine alive.
     pub(super) anchors: StdArc<Anchors>,
@@ -40,7 +39,6 @@ pub(crate) struct Core<T> {
 pub(crate) struct Settings {
     pub(crate) capacity: u32,
     pub(crate) lane_capacity: u64,
-    /// The threads on which handlers run.
     pub(crate) dispatcher: Dispatcher,
     pub(crate) guarded: Guarded,
 }
@@ -49,7 +47,6 @@ impl Settings {
     pub(crate) const DEFAULT_CAPACITY: u32 = 1 << 24;
     pub(crate) const DEFAULT_LANE_CAPACITY: u64 = 1 << 16;
 
-    /// Returns the builder's default settings.
     #[cfg(feature = "async")]
     pub(crate) fn by_default(dispatcher: Dispatcher) -> Self {
         let (capacity, lane_capacity) = (Self::DEFAULT_CAPACITY, Self::DEFAULT_LANE_CAPACITY);

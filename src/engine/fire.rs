@@ -18,14 +18,15 @@ use crate::lockfree::state::Claim;
 use crate::lockfree::state::owned::{AfterRun, Begin, End};
 use crate::shard::here;
 
-/// A worker's session in an engine.
+/// The parts of an engine that a worker uses in a session, the time in which it fires tickets of one batch.
 struct Session<'a, T: Send + 'static> {
     core: &'a StdArc<Core<T>>,
     slab: &'a Slab<T>,
     counters: &'a StationCounters,
 }
 
-/// What a session collects, and gives to the engine at its end.
+/// The results that a session collects, and passes to the engine at its end. A session is the time in which a worker
+/// fires tickets of one batch.
 struct Results<'a> {
     /// The slots of timers that have fired.
     vacated: Magazine,
@@ -62,7 +63,6 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
         Self { session, results: Results { vacated: Magazine::new(), tally, pace } }
     }
 
-    /// Returns the session, and the results to fill. Both borrow from this guard.
     #[inline(always)]
     fn parts(&mut self) -> (Session<'a, T>, &mut Results<'a>) {
         (self.session, &mut self.results)
@@ -111,7 +111,7 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
 }
 
 impl<'a, T: Send + 'static> Session<'a, T> {
-    /// Calls the handler of a timer with what `due` returns, and counts a panic of the handler.
+    /// Calls the handler of a timer with the value that `due` returns, and counts a panic of the handler.
     ///
     /// `due` is called where the handler is called. If the timer were passed through the guard instead, it would be
     /// copied, and the processor would wait for the copy.
@@ -174,8 +174,9 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     }
 
     /// Fires an owned timer, unless the timer was postponed, disarmed or dropped after its shard had checked it.
-    /// Returns true if the handler ran. `verdict` decides, not the start of the ticket's tick: the deadline may have
-    /// been set after the clock had stepped back.
+    /// Returns true if the handler ran. Only `verdict`, a reading of the true clock, decides whether the deadline has
+    /// come. The start of the ticket's tick does not count, because the deadline may have been set after the clock had
+    /// stepped back.
     fn fire_owned(self, results: &mut Results<'a>, ticket: Ticket, verdict: Timestamp) -> bool {
         let (index, stamp) = (ticket.index(), ticket.stamp());
         let (core, counters) = (self.core, self.counters);
@@ -210,7 +211,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
             Begin::Free => {
                 counters.passed_on.add(1);
                 self.free_owned(results, index);
-                // The drop of the payload may have taken long. The next handler's row begins after it.
+                // The drop of the payload may have taken long. So the clock is read before the next handler.
                 results.pace.end_row(core.clock(), counters);
             }
             Begin::AtRest => counters.stale_at_worker.add(1),

@@ -12,8 +12,8 @@ impl Hooks {
         Self(ForkLock::new(Some(Vec::new())))
     }
 
-    /// Keeps `hook` until the engine ends. Returns `hook` if the engine has ended. In the child of a fork, also returns
-    /// `hook` if another thread of the parent held the lock at the fork.
+    /// Stores `hook`, which runs when the engine ends. Returns `hook` if the engine has ended. In the child of a fork,
+    /// also returns `hook` if another thread of the parent held the lock at the fork.
     pub(super) fn keep(&self, hook: Hook) -> Option<Hook> {
         match self.0.lock().as_deref_mut() {
             Some(Some(kept)) => kept.push(hook),

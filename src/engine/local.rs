@@ -38,8 +38,8 @@ pub(crate) struct Local {
     /// The number that identifies the engine's set of shards.
     set: u64,
     pub(super) home: usize,
-    /// Whether the thread's timers go to `home` because a loop of the thread turns that shard. Then they go to another
-    /// loop of the thread when that loop has left.
+    /// Whether the thread's timers go to `home` because a loop of the thread turns that shard. Once that loop has left
+    /// the thread, they go to another loop of the thread.
     follows_a_loop: bool,
     pub(super) lane: LaneWriter,
     /// The lanes (queues of this thread) to other shards than `home`, each with the shard's number. A call that names

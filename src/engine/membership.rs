@@ -9,7 +9,6 @@ use crate::system::forks::{self, Watch};
 /// An engine's membership in a set of shards: a reference that keeps the set's threads running, and the threads on
 /// which the engine's handlers run.
 pub(crate) struct Membership {
-    /// The number of the engine.
     engine: u64,
     set: StdArc<ShardSet>,
     dispatcher: Dispatcher,
@@ -31,13 +30,11 @@ impl Membership {
         }
     }
 
-    /// Returns the set of shards, with the threads that serve the engine.
     #[inline]
     pub(crate) fn set(&self) -> &ShardSet {
         &self.set
     }
 
-    /// Returns the threads on which the engine's handlers run.
     pub(super) fn dispatcher(&self) -> &Dispatcher {
         &self.dispatcher
     }
@@ -117,7 +114,6 @@ impl Membership {
         self.set.is_in_child()
     }
 
-    /// Returns whether the calling thread may wait for a shard.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         !self.is_in_child() && self.set.may_wait_for_shards()
     }

@@ -143,8 +143,8 @@ impl<T: Send + 'static> Timers<T> {
         self.take_back(local, id).ok()
     }
 
-    /// Cancels an armed timer. Returns its payload, or the reason why the timer was not cancelled. The method takes the
-    /// payload before it gives the slot back, because the slot's next holder writes another payload into it.
+    /// Cancels an armed timer. Returns its payload, or the reason why the timer was not cancelled. The method moves the
+    /// payload out before it gives the slot back, because the slot's next holder writes another payload there.
     #[inline(always)]
     fn take_back(&self, local: &mut Local, id: TimerId) -> Result<T, state::Cancel> {
         let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };
@@ -207,7 +207,6 @@ impl<T: Send + 'static> Timers<T> {
         })
     }
 
-    /// Returns the deadline of a pending timer. Returns `None` if the timer is not pending.
     pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         self.control(id)?.deadline(id)
     }

@@ -73,7 +73,6 @@ pub(super) struct Remains<T> {
 impl<T> Remains<T> {
     const NOTHING: Self = Self { payload: None, waker: None, is_awaited: false };
 
-    /// Returns whether threads wait for the end of the timer's last run, so that the caller must wake them.
     pub(super) fn is_awaited(&self) -> bool {
         self.is_awaited
     }
@@ -83,7 +82,6 @@ impl<T> Remains<T> {
         (self.payload.is_some() || self.waker.is_some()).then_some(self)
     }
 
-    /// Returns the payload to drop, and the waker to wake.
     pub(super) fn into_parts(self) -> (Option<T>, Option<Waker>) {
         (self.payload, self.waker)
     }
@@ -102,7 +100,7 @@ pub(crate) fn disarm(slots: &Slots, index: u32) -> Withdrawn {
 }
 
 impl<T: Send + 'static> Timers<T> {
-    /// Takes a slot for a new timer with this payload.
+    /// Makes a new timer with this payload in a vacant slot. Fails if no slot is left.
     pub(super) fn create(&self, local: &mut Local, payload: T) -> Result<OwnedSlot, ScheduleError<T>> {
         let index = match local.take_slot(&self.admission) {
             Ok(Slot(index)) => index,
@@ -115,7 +113,7 @@ impl<T: Send + 'static> Timers<T> {
         Ok(OwnedSlot(index))
     }
 
-    /// Takes a spare of the calling thread: a timer that [`keep`](Self::keep) has kept, with its payload.
+    /// Takes out a spare of the calling thread: a timer that [`keep`](Self::keep) has stored, with its payload.
     #[cfg(feature = "async")]
     pub(super) fn take_spare(&self, local: &mut Local) -> Option<OwnedSlot> {
         let spare = local.spares.take()?;
@@ -123,8 +121,8 @@ impl<T: Send + 'static> Timers<T> {
         Some(OwnedSlot(spare))
     }
 
-    /// Keeps a disarmed timer as a spare of the calling thread, because its handle is dropped. Does nothing if the
-    /// thread has spares enough: then the caller must release the timer. A spare's payload may never be dropped.
+    /// Stores a disarmed timer, whose handle is dropped, as a spare of the calling thread. Does nothing if the thread
+    /// has spares enough: then the caller must release the timer. A spare's payload may never be dropped.
     #[cfg(feature = "async")]
     pub(crate) fn keep(&self, slot: &mut OwnedSlot) {
         if self.admission.is_shut_down() {
@@ -196,18 +194,16 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Returns the reason why a closed engine refuses to arm a timer.
     fn why_not_armed(&self) -> ArmError {
         if self.admission.is_forked() { ArmError::Forked } else { ArmError::ShutDown }
     }
 
-    /// Returns the deadline for which a timer is armed. Returns `None` if the timer is not armed.
     pub(crate) fn armed_for(&self, index: u32) -> Option<Timestamp> {
         self.slots().owned(index).armed_for()
     }
 
-    /// Releases a timer, because its handle is dropped. Returns the payload. Returns `None` if another thread checks or
-    /// fires the timer. Then that thread drops the payload. Also returns `None` if the timer was kept as a spare.
+    /// Releases a timer, because its handle is dropped. Returns the payload. If another thread checks or fires the
+    /// timer, returns `None`, and that thread drops the payload. Also returns `None` if the timer was kept as a spare.
     pub(crate) fn release(&self, slot: &mut OwnedSlot) -> Option<T> {
         let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
         if index == OwnedSlot::RELEASED.0 {
@@ -272,7 +268,6 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Returns the payload of a timer.
     pub(crate) fn payload_of<'a>(&'a self, slot: &'a OwnedSlot) -> &'a T
     where
         T: Sync,

@@ -5,11 +5,12 @@
 //! quick, each handler is a row by itself.
 //!
 //! The histogram of lateness needs the moment at which each handler began. The handlers of a quick row count as begun
-//! at the row's start, which is less than [`QUICK_NANOS`] too early. In another row any handler may have been the slow
-//! one, so all but the first count as begun at the row's end: some of them as too late, none as too early. Only what
-//! happens between two handlers, such as tickets of ended timers, can still be left out.
+//! at the row's start, which is less than [`QUICK_NANOS`] too early. In a row that was not quick, any handler may have
+//! been slow. So all handlers but the first count as begun at the row's end: some of them too late, none too early.
+//! Only time between two handlers, such as the time for tickets of ended timers, can still be left out.
 //!
-//! A clock of the user's own is read after each handler. It may move in steps, and then its moments matter.
+//! A clock of the user's own is read after each handler: it may move in steps, and then the moment of each handler
+//! matters.
 
 use crate::base::buckets::Run;
 use crate::base::counters::StationCounters;
@@ -23,16 +24,16 @@ const QUICK_NANOS: u64 = 20_000;
 
 /// The clock of a session, which is read once for each row of handlers, and the latenesses that wait to be counted.
 pub(super) struct Pace {
-    /// The last reading of the fast clock: the start of the present row.
+    /// The last reading of the fast clock. The *row* is the handlers that were called after it.
     now: Timestamp,
-    /// A moment that has come by the true clock. It decides whether a deadline has come.
+    /// A moment that has come by the true clock. A timer may fire if its deadline is not after this moment.
     verdict: Timestamp,
-    /// The deadlines of the timers whose handlers the present row has called.
+    /// The deadlines of the timers whose handlers were called after the last reading of the clock.
     deadlines: [Timestamp; LONGEST_ROW],
     called: usize,
-    /// The number of handlers after which the present row ends.
+    /// The number of handlers after which the clock is read again.
     length: usize,
-    /// The greatest length of a row.
+    /// The greatest number of handlers between two readings of the clock.
     longest: usize,
     lateness: Run,
 }
@@ -54,7 +55,7 @@ impl Pace {
         }
     }
 
-    /// Returns the start of the present row of handlers, by the fast clock.
+    /// Returns the last reading of the fast clock.
     pub(super) fn now(&self) -> Timestamp {
         self.now
     }
@@ -72,7 +73,7 @@ impl Pace {
         self.called += 1;
     }
 
-    /// Ends the row of handlers if it is long enough. Called after each handler.
+    /// Called after each handler. Reads the clock if enough handlers were called after its last reading.
     #[inline(always)]
     pub(super) fn count_handler(&mut self, clock: &EngineClock, counters: &StationCounters) {
         if self.called >= self.length {
@@ -87,7 +88,7 @@ impl Pace {
         }
     }
 
-    /// Ends the row of handlers: reads the clock, and counts the latenesses of the row.
+    /// Reads the clock, and counts the latenesses of the row, the handlers that were called after the last reading.
     pub(super) fn end_row(&mut self, clock: &EngineClock, counters: &StationCounters) {
         let end = clock.now();
         let is_quick = end.as_nanos().saturating_sub(self.now.as_nanos()) < QUICK_NANOS;
@@ -98,8 +99,8 @@ impl Pace {
         self.now = end;
     }
 
-    /// Counts the latenesses of the row. The first handler began with the row, and the others count as begun at
-    /// `others`.
+    /// Counts the latenesses of the row, the handlers that were called after the last reading of the clock. The first
+    /// handler began with the row, and the others count as begun at `others`.
     fn count_row(&mut self, others: Timestamp, counters: &StationCounters) {
         let mut began = self.now;
         for deadline in &self.deadlines[..self.called.min(LONGEST_ROW)] {
@@ -110,7 +111,7 @@ impl Pace {
         self.called = 0;
     }
 
-    /// Counts the latenesses of the rows that have ended.
+    /// Adds the latenesses of the rows that have ended to the histogram in `counters`.
     pub(super) fn publish(&mut self, counters: &StationCounters) {
         counters.count_lateness(&mut self.lateness);
     }

@@ -85,8 +85,8 @@ impl Quiescence {
         }
     }
 
-    /// Waits until `has_ended` returns true: until the handler of a one-shot has ended. The worker that ends the
-    /// handler then calls [`announce_end`](Self::announce_end).
+    /// Waits until the handler of the one-shot in slot `index` has ended, and `has_ended` returns true. The worker that
+    /// runs the handler calls [`announce_end`](Self::announce_end) afterwards.
     pub(super) fn wait_for_end(&self, index: u32, has_ended: impl Fn() -> bool) {
         let _waiter = self.waiters.enter(index);
         self.wait_until(has_ended);

@@ -77,7 +77,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Takes out every one-shot that is still armed, and shuts owned timers. Returns the one-shots that had not fired.
     /// The caller has closed the engine's parkers (the words on which shards' threads sleep) before. So a thread that
-    /// arms a slot behind this search finds the parker closed, and takes its timer back (F2).
+    /// arms a slot that was searched already finds the parker closed, and takes its timer back (F2).
     pub(crate) fn evict(&self, right: EvictionRight) -> Vec<Unfired<T>> {
         let Evicted { unfired, remains } = self.take_armed();
         self.admission().stations().count_returned(unfired.len() as u64);

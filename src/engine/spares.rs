@@ -40,7 +40,8 @@ impl Spares {
         self.0.pop()
     }
 
-    /// Keeps the timer in slot `index` of an engine with this capacity. Returns false if the thread keeps enough.
+    /// Stores the timer in slot `index` of an engine with this capacity as a spare. Returns false if the thread has
+    /// enough spares.
     #[inline]
     pub(super) fn keep(&mut self, index: u32, capacity: u32) -> bool {
         let most = (capacity / CAPACITY_PER_SPARE).min(MOST);

@@ -33,13 +33,11 @@ impl Stations {
         &self.all
     }
 
-    /// Returns the engine's station (its part) at the shard numbered `shard`.
     #[inline(always)]
     pub(super) fn at(&self, shard: usize) -> &StationShared {
         &self.all[shard]
     }
 
-    /// Returns whether the engine was shut down.
     #[inline]
     pub(super) fn are_closed(&self) -> bool {
         self.all[0].parker.is_closed()
@@ -53,15 +51,15 @@ impl Stations {
         }
     }
 
-    /// Closes the stations in the child of a fork. Unlike [`close`](Self::close), wakes no thread.
+    /// Closes the stations (the engine's parts of the shards) in the child of a fork. Wakes no thread.
     pub(super) fn close_in_child(&self) {
         for station in &self.all {
             station.parker.close_in_child();
         }
     }
 
-    /// Returns the moment at which the shard numbered `shard` should check a timer first that may never fire for
-    /// `deadline`.
+    /// Returns the moment at which the shard numbered `shard` should first check a timer that is armed for `deadline`.
+    /// The moment may be before the deadline, so that the shard checks many timers at once.
     pub(super) fn first_check(&self, shard: usize, deadline: Timestamp) -> Timestamp {
         match self.at(shard).parker.looks_at() {
             Some(Look::At(next)) => first_check(next, deadline),
@@ -86,7 +84,6 @@ impl Stations {
         self.lanes().map(Lane::posted_arms).sum()
     }
 
-    /// Counts timers that the shutdown returns to its caller.
     pub(super) fn count_returned(&self, timers: u64) {
         self.returned.add(timers);
     }

@@ -55,7 +55,6 @@ impl<T: Send + 'static> Timers<T> {
         self.clone_payload.get_or_init(|| clone);
     }
 
-    /// Returns a clone of an owned timer's payload.
     pub(crate) fn clone_payload(&self, payload: &T) -> T {
         let clone = self.clone_payload.get().expect("said before the first owned timer was created");
         clone(payload)

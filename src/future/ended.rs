@@ -5,8 +5,9 @@
 //!
 //! But a thread of `spawn_blocking` counts as a task, and may block on such a future. The end of the runtime waits for
 //! that thread, and nobody drops the future. So the future stays pending only for the [`GRACE`]. Then it is woken once
-//! more, and reports the shutdown. A destructor that blocks on a future gets the same answer if the runtime has dropped
-//! the turning task before. If it has not, the engine still lives but does not turn, and the destructor waits for ever.
+//! more, and reports the shutdown. A destructor that blocks on a future gets the same answer if the runtime has already
+//! dropped the turning task, which turns the timers. If the runtime has not, the engine still lives but does not turn,
+//! and the destructor waits for ever.
 //!
 //! A program may also shut such an engine down itself, while its runtime goes on. Then the futures report the shutdown
 //! at once.
@@ -25,8 +26,8 @@ use core::time::Duration;
 use tokio::runtime::{Handle as Runtime, Id};
 
 /// The time after the end of a runtime's engine for which the futures of the runtime's tasks stay pending. A runtime
-/// drops its tasks in far less time, except a task whose poll goes on. Such a task learns of the shutdown if it polls a
-/// future later.
+/// drops its tasks in far less time, except a task whose poll goes on. If such a task polls a future later, the future
+/// reports the shutdown.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// An engine for futures that has ended with its runtime.
@@ -42,7 +43,7 @@ impl Ended {
     }
 }
 
-/// The engines that have ended within the grace, and the tasks to wake after it.
+/// The engines that ended at most [`GRACE`] ago, and the tasks to wake when that time is over.
 struct Lately {
     /// The process whose engines and tasks these are.
     process: Generation,
@@ -59,8 +60,8 @@ impl Default for Lately {
 
 static LATELY: OnceLock<ForkLock<Lately>> = OnceLock::new();
 
-/// Locks the record of the engines that have ended. In the child of a fork, first forgets what the parent has recorded:
-/// the thread that would wake the tasks is in the parent.
+/// Locks the record of the engines that have ended. In the child of a fork, first forgets the engines and tasks that
+/// the parent has recorded: the thread that would wake the tasks is in the parent.
 fn lately() -> Option<ModelledMutexGuard<'static, Lately>> {
     let mut record = LATELY.get_or_init(ForkLock::default).lock()?;
     if record.process.is_past() {
@@ -79,8 +80,9 @@ pub(super) fn note_end(handle: &Handle<Wakeup>, runtime: Id) {
     }
 }
 
-/// Returns whether a future on the engine of `handle`, which is shut down, stays pending: a task of the engine's
-/// runtime polls it, and that runtime has ended just now. Wakes `waker` after the grace.
+/// Returns whether a future on the engine of `handle` stays pending, although the engine is shut down. It does if a
+/// task of the engine's runtime polls the future, and the runtime ended less than [`GRACE`] ago. Then a thread wakes
+/// `waker` after that time.
 #[cold]
 pub(super) fn stays_pending(handle: &Handle<Wakeup>, waker: &Waker) -> bool {
     let is_in_task = tokio::task::try_id().is_some();
@@ -117,7 +119,7 @@ pub(super) fn stays_pending(handle: &Handle<Wakeup>, waker: &Waker) -> bool {
     false
 }
 
-/// Wakes the tasks after the grace. Ends when no task has waited during a whole grace.
+/// Wakes the recorded tasks after each [`GRACE`]. Ends after a period in which no task was recorded.
 fn wake_after_grace() {
     loop {
         sleep(GRACE);

@@ -14,7 +14,6 @@ fn waking_at_shutdown(engine: Engine<Wakeup>) -> Engine<Wakeup> {
     engine
 }
 
-/// Makes an engine for futures on these shards.
 fn engine_on(shards: &Shards) -> Engine<Wakeup> {
     let settings = Settings::by_default(Dispatcher::Inline);
     waking_at_shutdown(Engine::start(shards.owner(), settings, wake_up()))

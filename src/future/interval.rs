@@ -12,7 +12,7 @@ use core::time::Duration;
 /// this, the engine's tick is the limit.
 const IN_TIME: Duration = Duration::from_millis(5);
 
-/// Returns the moment of the next tick. The last tick was due at `due`, and is taken at `now`.
+/// Returns the moment of the next tick. The last tick was due at `due`, and a poll completes it at `now`.
 fn next(missed: Missed, due: Timestamp, now: Timestamp, period: Duration, tick: Duration) -> Timestamp {
     if now - due <= IN_TIME.max(tick).min(period) {
         return due + period;
@@ -42,12 +42,12 @@ impl std::error::Error for ZeroPeriod {}
 
 /// A source of ticks. The first tick is at the interval's start. From then on, a tick comes after each period.
 ///
-/// An interval does not drift: a tick that is taken late does not move the following ticks, except with
+/// An interval does not drift: a tick that completes late does not move the following ticks, except with
 /// [`Missed::Delay`].
 ///
-/// A tick is *missed* if it is taken more than 5 ms late. The engine's tick is the limit if it is longer than 5 ms. The
-/// period is the limit if it is shorter. Missed ticks are made up for ([`Missed::Burst`]) unless
-/// [`set_missed`](Self::set_missed) sets another policy.
+/// A tick is *missed* if it completes too late: by more than 5 ms, or by more than the engine's tick if that is longer.
+/// If the period is shorter than this limit, the period is the limit. Missed ticks are made up for ([`Missed::Burst`])
+/// unless [`set_missed`](Self::set_missed) sets another policy.
 ///
 /// # Examples
 ///

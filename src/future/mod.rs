@@ -214,8 +214,8 @@ pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFutu
     Timeout::new(future.into_future(), None, End::After(delay))
 }
 
-/// Returns a future that completes with the output of `future`. If `future` has not completed at `deadline`, it
-/// completes with [`Elapsed`]. See [`Timeout`].
+/// Returns a future that completes with the output of `future`. If `future` has not completed at `deadline`, the
+/// returned future completes with [`Elapsed`]. See [`Timeout`].
 ///
 /// # Panics
 ///

@@ -17,8 +17,8 @@ use tokio::task::coop::unconstrained;
 pub(super) struct PausedSleep {
     /// A panic elsewhere leaves the sleep whole, as it leaves a timer.
     sleep: AssertUnwindSafe<Pin<Box<tokio::time::Sleep>>>,
-    /// Whether a poll has found the sleep over. tokio ends the sleeps of a runtime with the runtime, and says that they
-    /// have elapsed.
+    /// Whether a poll has found the sleep over. tokio's own flag is not enough: when a runtime ends, tokio marks all of
+    /// the runtime's sleeps as elapsed.
     is_over: bool,
 }
 
@@ -31,13 +31,12 @@ impl PausedSleep {
         })
     }
 
-    /// Gives the sleep another deadline. The task that polled the sleep last is woken then.
+    /// Replaces the sleep's deadline. The task that polled the sleep last is woken at the new deadline.
     pub(super) fn reset(&mut self, deadline: Timestamp) {
         self.sleep.as_mut().reset(instant(deadline));
         self.is_over = false;
     }
 
-    /// Returns whether a poll has found the sleep over.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }

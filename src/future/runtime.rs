@@ -44,7 +44,7 @@ use core::time::Duration;
 use std::panic::catch_unwind;
 use tokio::runtime::{Handle as Runtime, Id, RuntimeFlavor};
 
-/// The number of runtimes without a timer that are remembered.
+/// The greatest number of runtimes without a timer in the register.
 const MOST_WITHOUT_TIMER: usize = 64;
 
 /// The shards of a runtime, and their engine for futures.
@@ -55,7 +55,7 @@ struct Turned {
     handle: Handle<Wakeup>,
 }
 
-/// A runtime that was asked for. `turned` is `None` if the runtime has no timer.
+/// A tokio runtime in which a thread has asked for shards. `turned` is `None` if the runtime has no timer.
 #[derive(Clone)]
 struct Known {
     runtime: Id,
@@ -63,7 +63,7 @@ struct Known {
 }
 
 impl Known {
-    /// Returns whether this is the runtime, and its shards were not made before a fork.
+    /// Returns whether this entry is for `runtime`, and its shards were not made before a fork.
     fn is_of(&self, runtime: Id) -> bool {
         self.runtime == runtime && !self.turned.as_ref().is_some_and(|turned| turned.handle.is_forked())
     }
@@ -73,7 +73,7 @@ impl Known {
 static REGISTER: OnceLock<ForkLock<Vec<Known>>> = OnceLock::new();
 
 thread_local! {
-    /// The runtime that the calling thread asked for last.
+    /// The runtime in which the calling thread last asked for shards.
     static LAST: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
@@ -172,7 +172,7 @@ impl Turned {
         };
         let turning = shard.turn_with(tokio::time::sleep, nudge.clone());
         drop(runtime.spawn(async move {
-            // Dropped after the shard, which ends with the task.
+            // `_ending` is dropped after the shard, which ends with the task.
             let _ending = ending;
             turning.await
         }));
@@ -180,7 +180,8 @@ impl Turned {
     }
 }
 
-/// Shuts the engine for futures down. The runtime drops this value when it ends.
+/// Shuts a runtime's engine for futures down when it is dropped. The task that turns the shard owns it, so the runtime
+/// drops it when the runtime ends.
 struct Ending(Turned);
 
 impl Drop for Ending {

@@ -149,8 +149,8 @@ impl Sleep {
         poll_fn(|cx| self.poll_elapsed(cx)).await
     }
 
-    /// Gives the sleep another deadline. If the sleep has a polling task that it has not woken yet, it wakes the task
-    /// at the new deadline, without another poll.
+    /// Replaces the sleep's deadline. If a task has polled the sleep and was not woken yet, the sleep wakes the task at
+    /// the new deadline, without another poll.
     ///
     /// # Time complexity
     ///
@@ -182,7 +182,7 @@ impl Sleep {
         self.source.moment_of(instant)
     }
 
-    /// Gives the sleep a deadline `delay` from now, as [`reset`](Self::reset) does.
+    /// Replaces the sleep's deadline by the moment `delay` from now, as [`reset`](Self::reset) does.
     #[inline]
     pub fn reset_after(&mut self, delay: Duration) {
         self.reset(self.now() + delay);
@@ -201,12 +201,11 @@ impl Sleep {
         self.source.now()
     }
 
-    /// Returns the length of a tick of the engine.
     pub(super) fn tick(&self) -> Duration {
         self.source.handle().tick()
     }
 
-    /// Gives the sleep another deadline, without arming the timer. The next poll arms the timer if the deadline has not
+    /// Replaces the sleep's deadline, without arming the timer. The next poll arms the timer if the deadline has not
     /// passed.
     #[inline]
     pub(crate) fn put(&mut self, deadline: Timestamp) {
@@ -219,7 +218,8 @@ impl Sleep {
         drop(self.paused.take());
     }
 
-    /// Gives the sleep a deadline `delay` from now, without arming the timer. The next poll arms the timer.
+    /// Replaces the sleep's deadline by the moment `delay` from now, without arming the timer. The next poll arms the
+    /// timer.
     #[inline]
     pub(super) fn put_after(&mut self, delay: Duration) {
         self.put(self.now() + delay);

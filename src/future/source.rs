@@ -41,9 +41,10 @@ impl Source {
     pub(super) fn moment_of(&self, instant: Instant) -> Timestamp {
         let moment = match self {
             Self::Runtime(..) => instant.into_std().into(),
-            // A clock that the program has chosen: the rest is counted first, so that the sum is not early.
+            // The engine may have a clock that the program has chosen. The rest is computed before that clock is read,
+            // so that the sum is not early.
             _ => match instant.saturating_duration_since(clock::now()) {
-                // The moment of a call may be ahead of the moment by which timers end.
+                // `now` may be ahead of the moment by which timers end.
                 Duration::ZERO => self.handle().core().clock().true_now(),
                 rest => self.handle().now() + rest,
             },
@@ -51,7 +52,6 @@ impl Source {
         moment.min(Timestamp::MAX - Duration::from_nanos(1))
     }
 
-    /// Returns the present moment on the engine's clock.
     #[inline]
     pub(super) fn now(&self) -> Timestamp {
         #[cfg(feature = "test-util")]
@@ -62,8 +62,8 @@ impl Source {
         self.handle().now()
     }
 
-    /// Returns whether a future that finds the engine shut down stays pending. This is so in a task of a runtime that
-    /// has ended just now, and whose shards have the engine.
+    /// Returns whether a future that finds the engine shut down stays pending. It does if the engine is on the shards
+    /// of a tokio runtime that has ended just now, and a task of that runtime polls the future.
     #[cold]
     pub(super) fn stays_pending(&self, waker: &Waker) -> bool {
         match self {
@@ -120,7 +120,8 @@ pub(super) fn current() -> Source {
     Source::Global(global())
 }
 
-/// Returns the engine for futures that the calling thread uses outside of a tokio runtime.
+/// Returns the engine for futures on the shards that the calling thread has entered, or else the process's own engine.
+/// Never returns the engine of a tokio runtime.
 #[inline]
 pub(super) fn outside_of_runtimes() -> Source {
     match shards::entered() {

@@ -44,8 +44,8 @@ impl From<Elapsed> for std::io::Error {
 }
 
 pin_project! {
-    /// A future that completes with the output of an inner future. Once the deadline has passed or the engine was shut
-    /// down, it completes with [`Elapsed`].
+    /// A future that completes with the output of an inner future, or with [`Elapsed`] once the deadline has passed or
+    /// the engine was shut down.
     ///
     /// Each poll polls the inner future first. So an inner future that is ready at once uses no timer, reads no clock,
     /// and never times out. The delay of [`timeout`](super::timeout) counts from the first poll that finds the inner
@@ -73,12 +73,12 @@ enum Limit {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
     At(Timestamp),
-    /// The time ends this long after the first poll that finds the future pending.
+    /// The limit is this long after the first poll that finds the future pending.
     After(Duration),
 }
 
 impl Limit {
-    /// Polls the sleep until the limit. The sleep begins now at the latest.
+    /// Polls the sleep that ends at the limit. The first call begins the sleep.
     #[inline]
     fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ShutDown>> {
         loop {
@@ -181,8 +181,8 @@ impl ReusableTimeout {
         Self { sleep }
     }
 
-    /// Returns a future that completes with the output of `future`. If `future` has not completed `delay` from now, it
-    /// completes with [`Elapsed`].
+    /// Returns a future that completes with the output of `future`. If `future` has not completed `delay` from now, the
+    /// returned future completes with [`Elapsed`].
     ///
     /// The returned future borrows the timeout. Dropping the returned future disarms the timer.
     pub fn timeout<F: IntoFuture>(&mut self, delay: Duration, future: F) -> Within<'_, F::IntoFuture> {

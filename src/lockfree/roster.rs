@@ -60,20 +60,17 @@ struct Occupant {
 }
 
 impl Roster {
-    /// Makes a roster (a list of sleepers) for `threads` threads.
     pub(crate) fn new(threads: usize) -> StdArc<Self> {
         let threads = (0..threads).map(|_| OnceLock::new()).collect();
         StdArc::new(Self { threads, loops: Box::new([]), departures: AtomicU64::new(0) })
     }
 
-    /// Makes a roster (a list of sleepers) for `loops` event loops.
     pub(crate) fn of_loops(loops: usize) -> StdArc<Self> {
         let place = |_| Place(ForkLock::new(Occupant::default()));
         let loops = (0..loops).map(place).collect();
         StdArc::new(Self { threads: Box::new([]), loops, departures: AtomicU64::new(0) })
     }
 
-    /// Returns the number of threads on the roster (the list of sleepers).
     pub(crate) fn len(&self) -> usize {
         self.threads.len()
     }
@@ -135,7 +132,7 @@ impl Roster {
     }
 
     /// Returns the number of times that a loop has left its thread, by its end or by a move to another thread. If the
-    /// number has not changed, the loops of the calling thread are still here.
+    /// number has not changed since an earlier call, the loops that ran on the calling thread then still run on it.
     #[inline]
     pub(crate) fn departures(&self) -> u64 {
         // Ordering: Relaxed. A program that moves a loop, and needs the former thread to know, synchronises the two.
@@ -164,7 +161,6 @@ impl Roster {
         self.loops.iter().all(Place::is_taken)
     }
 
-    /// Returns whether entry `n` of the roster (the list of sleepers) belongs to a loop.
     pub(crate) fn is_taken(&self, n: usize) -> bool {
         self.loops.get(n).is_some_and(Place::is_taken)
     }

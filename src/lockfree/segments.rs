@@ -68,7 +68,6 @@ impl<S> Segments<S> {
         }
         bits
     };
-    /// The number of elements in a segment of the array.
     const LEN: usize = 1 << Self::BITS;
 }
 
@@ -126,7 +125,6 @@ impl<S: Segment> Segments<S> {
     }
 }
 
-/// Prefetches the cache line that contains the first byte of an element.
 #[inline]
 pub(crate) fn prefetch<S>(element: Option<&S>) {
     #[cfg(target_arch = "x86_64")]

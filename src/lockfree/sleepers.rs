@@ -99,7 +99,6 @@ impl Sleepers {
         false
     }
 
-    /// Wakes all threads that sleep.
     pub(crate) fn wake_all(&self) {
         // Ordering: SeqCst fence [U1], as in `wake_one`.
         fence(Ordering::SeqCst);

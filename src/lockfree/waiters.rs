@@ -1,8 +1,8 @@
-//! The threads that wait for the end of a one-shot's handler, as numbers.
+//! Counts the threads that wait for the end of a one-shot's handler.
 //!
-//! Hardly any thread waits for such an end. So the end costs the worker a load: the thread that is going to wait says
-//! so first, and passes a heavy fence. While some thread waits for long, other ends stay cheap: the worker also looks
-//! at the number of threads that wait for a timer in this slot, or in one of few others.
+//! Hardly any thread waits for such an end. So the end costs the worker a load: the thread that is going to wait is
+//! counted first, and passes a heavy fence. While some thread waits for long, other ends stay cheap: the worker also
+//! looks at the number of threads that wait for a timer in this slot, or in one of few others.
 //!
 //! # Synchronisation
 //! | pair | one side                              | other side                              | ruled out | model |
@@ -18,7 +18,7 @@ use crossbeam_utils::CachePadded;
 /// The number of parts into which the slots are divided. A slot's part is its index modulo this number.
 const PARTS: usize = if cfg!(tourbillon_loom) { 2 } else { 256 };
 
-/// The threads that wait until a handler has ended.
+/// Counts the threads that wait until the handler of a one-shot has ended: in all, and for each part of the slots.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     in_all: CachePadded<AtomicU32>,
@@ -46,7 +46,7 @@ impl Waiters {
         &self.in_part[index as usize % PARTS]
     }
 
-    /// Announces that the calling thread is going to wait for the timer in slot `index`. Afterwards the thread looks
+    /// Announces that the calling thread is going to wait for the timer in slot `index`. Afterwards the thread checks
     /// whether the handler has ended, and sleeps if not.
     pub(crate) fn enter(&self, index: u32) -> Waiter<'_> {
         // Ordering: Relaxed, both. The fence orders the numbers.

@@ -1,4 +1,4 @@
-//! The watch: it finds the leaders that the handlers which they run hold up. A leader is the thread that runs a shard.
+//! The watch: it finds the leaders that a slow handler holds up. A leader is the thread that runs a shard.
 //!
 //! Before a leader runs handlers, it counts the run (`begin`), unlocks the shard (`shard`), and sets the shard's alarm
 //! (`set_alarm`). The next run sets the alarm again, and `calm` clears it before a longer sleep. So the alarm of a
@@ -59,8 +59,7 @@ use crate::system::clock::Alarms;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
 
-/// The time after which an alarm rings. A leader may run its handlers for so long. Then another thread takes the shard
-/// over.
+/// The time after which an alarm rings. If a leader runs handlers for longer, another thread takes the shard over.
 const PATIENCE: Duration = Duration::from_micros(1_500);
 /// An alarm that rings after this time or later is not set again. So a leader that runs handlers all the time makes a
 /// system call for each 250 µs at most, and is held up for this time at least when its alarm rings.
@@ -73,7 +72,8 @@ pub(crate) struct Watch {
     alarms: Alarms,
 }
 
-/// The words of one shard: see the module's section "Layout".
+/// The words of one shard: the number of its leader's present run of handlers, the moment at which its alarm rings, and
+/// the number of the run that is held up. See the module's section "Layout".
 #[derive(Debug, Default)]
 struct Post {
     run: AtomicU64,
@@ -160,7 +160,6 @@ impl Watch {
         is_running
     }
 
-    /// Returns whether some shard is marked as held up.
     pub(crate) fn is_held_up(&self) -> bool {
         // Ordering: Relaxed. The sleepers' fences order this load as they order an offer (U1).
         self.posts.iter().any(|post| post.held_up.load(Ordering::Relaxed) != 0)
@@ -201,7 +200,6 @@ mod tests {
         watch.set_alarm(shard);
     }
 
-    /// Waits for the next alarms, and returns the shards that are held up.
     fn held_up(watch: &Watch) -> Vec<usize> {
         let mut rung = Vec::new();
         assert!(watch.await_alarms(&mut rung));

@@ -1,5 +1,4 @@
-//! Records two facts for each thread: the set of shards to which the thread belongs, and the handlers on the thread's
-//! stack.
+//! Records for each thread to which set of shards it belongs, and which handlers are on its stack.
 //!
 //! A thread must not wait for a handler, or for a shard, that waits for this thread.
 
@@ -41,7 +40,6 @@ pub(super) fn begin_turn(set: u64) -> TurnHere {
     TurnHere(())
 }
 
-/// Returns whether the calling thread runs a turn of a loop of the set numbered `set`.
 pub(super) fn is_turning(set: u64) -> bool {
     first_firing(|firing| firing.set == set && firing.engine == TURN).is_some()
 }
@@ -75,12 +73,10 @@ pub(crate) fn is_firing(engine: u64) -> bool {
     first_firing(|firing| firing.engine == engine).is_some()
 }
 
-/// Makes the calling thread a thread of the set of shards numbered `set`.
 pub(super) fn enter_set(set: u64) {
     THREAD_OF.set(Some(set));
 }
 
-/// Returns whether the calling thread is a thread of the set of shards numbered `set`.
 pub(super) fn is_thread_of(set: u64) -> bool {
     THREAD_OF.try_with(Cell::get).ok().flatten() == Some(set)
 }

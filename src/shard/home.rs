@@ -23,16 +23,17 @@
 
 use crate::system::affinity::{self, AllowedCores, Pin};
 
-/// The number of wake-ups in a trial.
+/// The number of wake-ups in a trial. In a trial the thread is unpinned, to see which core the system chooses.
 const TRIAL: u32 = 16;
-/// The least number of wake-ups on other cores in a trial that shows a crowded home. A few may be accidents.
+/// The least number of wake-ups on other cores in a trial that shows that the thread's own core is crowded. A few may
+/// be accidents.
 const CROWDED: u32 = 12;
-/// The numbers of wake-ups of the shortest and the longest stay at home.
+/// The shortest and the longest stay of a thread on its own core, in wake-ups.
 const AT_HOME: [u32; 2] = [128, 1_024];
-/// The numbers of wake-ups of the shortest and the longest stay away.
+/// The shortest and the longest stay of a thread away from its own core, in wake-ups.
 const AWAY: [u32; 2] = [8_192, 262_144];
 
-/// The core of a shard's thread, and whether the thread is there.
+/// The home of a shard's thread: the core to which it is pinned. Also records whether the thread is there.
 #[derive(Debug)]
 pub(super) struct Home<'a> {
     core: usize,
@@ -50,8 +51,8 @@ impl<'a> Home<'a> {
         }
     }
 
-    /// Counts a wake-up of the thread. Now and then begins a trial, or brings the thread back. Returns true if the
-    /// thread leaves its home.
+    /// Counts a wake-up of the thread. Now and then unpins the thread for a trial of some wake-ups, in which the system
+    /// chooses its core, or pins it again. Returns true if the thread leaves its home, the core to which it is pinned.
     pub(super) fn count_wake(&mut self) -> bool {
         let Self { core, allowed, stay } = self;
         match stay.count_wake(|| affinity::current_core().is_none_or(|current| current == *core)) {
@@ -73,7 +74,7 @@ impl<'a> Home<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Unpin,
-    /// The thread stays unpinned.
+    /// The thread stays unpinned and so leaves its home core.
     Leave,
     Pin,
 }
@@ -81,18 +82,19 @@ enum Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Home,
-    /// In a trial. The number counts the wake-ups on other cores.
+    /// The thread is unpinned for some wake-ups, to see which core the system chooses. The number counts the wake-ups
+    /// on other cores than the home.
     Trial(u32),
     Away,
 }
 
-/// Decides by the cores on which a thread wakes whether it stays at home.
+/// Decides whether a thread stays on its home core, by the cores on which it wakes.
 #[derive(Debug)]
 struct Stay {
     place: Place,
-    /// The number of wake-ups that are left at this place; at least 1.
+    /// The number of wake-ups until the place changes; at least 1.
     left: u32,
-    /// The numbers of wake-ups of the next stays at home and away.
+    /// The numbers of wake-ups in the next stay on the home core, and in the next stay away from it.
     next_at_home: u32,
     next_away: u32,
 }
@@ -137,7 +139,6 @@ impl Stay {
 mod tests {
     use super::*;
 
-    /// A thread whose system is simulated.
     #[derive(Default)]
     struct Thread {
         stay: Stay,

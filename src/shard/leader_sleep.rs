@@ -32,7 +32,7 @@ impl Sleep for LeaderSleep<'_> {
         let until = self.wake.map_or(Timestamp::MAX, |wake| wake.at);
         let now = self.clock.true_now();
         self.led.stalls.begin_sleep(now, until);
-        // The last tick begins beyond the range of the clock, so there is no limit.
+        // The clock cannot reach this moment, so the sleep has no time limit.
         if until == Timestamp::MAX {
             parker::park(self, None);
             return true;

@@ -9,7 +9,7 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::parker::Parker;
 use core::ops::RangeInclusive;
 
-/// The data behind the lock of a shard. The thread that leads the shard holds that lock.
+/// The data that the lock of a shard guards. The thread that leads the shard holds this lock.
 #[derive(Debug)]
 pub(crate) struct Led {
     /// The stations (engines' parts of the shard) that do not rest. Each turn of the shard visits all of them.
@@ -42,7 +42,8 @@ impl Led {
         }
     }
 
-    /// Ends the rest of the station whose call has this number. Does nothing if that station does not rest.
+    /// Ends the rest of the station whose call, its request for a turn, has this number. Does nothing if that station
+    /// does not rest.
     pub(super) fn rouse(&mut self, number: usize) {
         if let Some(station) = self.resting.take(number) {
             self.return_to_work(station);
@@ -62,7 +63,6 @@ impl Led {
         self.stations.push(*station);
     }
 
-    /// Takes out all stations, including resting stations.
     pub(super) fn take_all(&mut self) -> Vec<Station> {
         let mut stations = core::mem::take(&mut self.stations);
         stations.extend(self.resting.take_all().map(|station| *station));
@@ -98,8 +98,9 @@ impl Led {
         }
     }
 
-    /// Returns the moment at which the shard must turn next: the moment at which the next timer is due. The moment is
-    /// earlier if many timers must move to a finer level of the timing wheel before.
+    /// Returns the moment at which the shard must turn next: the moment at which the next timer is due. Before that,
+    /// many timers may have to move to a finer level of the timing wheel; then the moment is earlier. Returns `None` if
+    /// no timer is pending.
     pub(crate) fn next_due(&mut self) -> Option<Timestamp> {
         self.stations.iter_mut().filter_map(Station::next_due).min()
     }
@@ -118,7 +119,7 @@ impl Led {
         });
     }
 
-    /// Returns the start of the first tick whose due timers some station has not handed out.
+    /// Returns the start of the first tick whose due timers were not all handed out.
     pub(super) fn due(&self) -> Timestamp {
         let at_rest = self.resting.first_end().map(|wake| wake.at);
         self.stations.iter().map(Station::due).chain(at_rest).min().unwrap_or(Timestamp::MAX)
@@ -130,9 +131,9 @@ impl Led {
     }
 }
 
-/// Decides whether a thread that leads a shard may run handlers itself. If a handler held a leader up, other slow
-/// handlers are probably due soon. So the next batches (groups of due timers) go to the workers. The number of such
-/// batches grows with each takeover.
+/// Decides whether the leader, the thread that runs a shard, may run handlers itself. If a handler held a leader up,
+/// other slow handlers are probably due soon. So the next batches (groups of due timers) go to the workers. The number
+/// of such batches grows with each takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// The number of batches that must still go to the workers. After that, the leader (the thread that runs the shard)

@@ -81,13 +81,12 @@ use core::time::Duration;
 pub enum LoopLeft {
     /// The turn has handled all due timers.
     Nothing,
-    /// The turn's budget is spent, or more work has come during the turn (a pass of its loop). The loop should turn
-    /// again soon.
+    /// The turn's budget is spent, or more work has come during the turn. The loop should turn again soon.
     More,
 }
 
-/// The data that a loop keeps between its turns (passes of the loop): its number, and the stations that the last turn
-/// saw. A station is an engine's part of the shard.
+/// The data that a loop's shard keeps between its turns: its number, and the stations (engines' parts of the shard)
+/// that the last turn saw.
 #[derive(Debug)]
 pub(crate) struct Seat {
     index: usize,
@@ -96,25 +95,23 @@ pub(crate) struct Seat {
     /// The stations (engines' parts of the shard) after the last turn that had work (W5). `None` if the loop must lock
     /// the shard to read them.
     stations: Option<Vec<StdArc<StationShared>>>,
-    /// The moment at which the last turn planned the next turn. `None` if the last turn planned no turn. A planned
+    /// The moment for which the last turn planned the next turn. `None` if the last turn planned no turn. A planned
     /// moment may lie within a tick; an announced moment does not.
     planned: Option<Timestamp>,
 }
 
 impl Seat {
-    /// Makes the data of a loop that has not turned yet.
     pub(crate) fn new(index: usize) -> Self {
         Self { index, runs_on: Cell::new(None), stations: None, planned: None }
     }
 
-    /// Returns the number of the loop.
     pub(crate) fn index(&self) -> usize {
         self.index
     }
 
-    /// Returns the first moment at which the loop announced to drain its lanes (threads' queues to it). The inner value
-    /// is `None` if it announced no moment. The outer value is `None` if the caller must lock the shard to read the
-    /// announcements.
+    /// Returns the first moment at which the loop has announced that it will drain its lanes, the threads' queues to
+    /// it. The inner value is `None` if the loop announced no moment. The outer value is `None` if the caller must lock
+    /// the shard to read the announcements.
     fn first_look(&self, shard: &Shard) -> Option<Option<Look>> {
         let stations = self.stations.as_ref()?.iter().map(|station| &station.parker);
         Some(core::iter::once(&*shard.parker).chain(stations).filter_map(Parker::looks_at).min())
@@ -234,8 +231,8 @@ impl Parkers for Words<'_> {
 }
 
 impl Words<'_> {
-    /// Returns the first moment at which the loop announced to drain its lanes. Returns `None` if the loop may wait
-    /// until it is woken.
+    /// Returns the first moment at which the loop has announced that it will drain its lanes, the threads' queues to
+    /// it. Returns `None` if the loop may wait until it is woken.
     fn first(&self) -> Option<Look> {
         self.0.parkers(self.1).filter_map(Parker::looks_at).min()
     }

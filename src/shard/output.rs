@@ -32,8 +32,8 @@ impl Output {
         Self { budget, own: None, has_sent: false }
     }
 
-    /// Takes a batch of the turn, and sends it to workers. If a turn has a single batch and the set's workers run the
-    /// handlers, keeps the batch for the leader (the thread that runs the shard). Returns false if the executor
+    /// Sends a batch (group of due timers) of the turn to workers. If the turn has a single batch and the set's workers
+    /// run the handlers, keeps the batch for the leader, the thread that runs the shard. Returns false if the executor
     /// panicked.
     fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         if engine.dispatcher().own_workers().is_none() {

@@ -24,10 +24,11 @@ const PART_OF_DELAY: u64 = 16;
 /// The greatest time by which the first check of a timer may come before the deadline, in nanoseconds.
 const LONGEST_LEAD: u64 = 1 << 25;
 
-/// Returns the moment of the first check of a timer that is armed for `deadline` and may never fire. At each moment of
-/// checks the shard wakes and passes a heavy fence, so many checks should come together. The shard drains its lanes at
-/// `next`, which stands for the present moment: arming reads no clock. The thread that arms a timer does not know the
-/// rate of checks, so a longest lead keeps the checks of one moment few.
+/// Returns the moment of the first check of a timer that is armed for `deadline` and is probably disarmed before. At
+/// each moment of checks the shard wakes and passes a heavy fence, so many checks should come together. Arming reads no
+/// clock, so `next`, the moment at which the shard will drain its lanes, stands for the present. The thread that arms a
+/// timer does not know the rate of checks. So the check comes at most [`LONGEST_LEAD`] before the deadline, which keeps
+/// the checks of one moment few.
 pub(crate) fn first_check(next: Timestamp, deadline: Timestamp) -> Timestamp {
     let ahead = deadline.as_nanos().saturating_sub(next.as_nanos());
     match (ahead / PART_OF_DELAY).min(LONGEST_LEAD) {
@@ -53,7 +54,7 @@ impl Recheck {
         self.rate = (3 * self.rate).saturating_add(checks * SCALE / passed) / 4;
     }
 
-    /// Returns the tick for the next check of a timer that is due at tick `due`. The caller passes a `due` at or after
+    /// Returns the tick for the next check of a postponed timer that is due at tick `due`. `due` must not be before
     /// `now`.
     pub(super) fn next(&self, now: Tick, due: Tick) -> Tick {
         let part = due.0.saturating_sub(now.0) / PART_OF_REMAINDER;

@@ -1,5 +1,5 @@
-//! The stations of a shard that rest. The leader visits a resting station only when the station's call is put out, or
-//! when its next ticket is due.
+//! The stations of a shard that rest. The leader visits a resting station only when the station calls, or when its next
+//! ticket is due.
 
 use super::sleep::Wake;
 use super::station::Station;
@@ -51,7 +51,6 @@ impl Resting {
         Some(Wake { at, not_before })
     }
 
-    /// Takes out all resting stations.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Box<Station>> {
         let Self { stations, ends } = core::mem::take(self);
         drop(ends);

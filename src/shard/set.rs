@@ -127,7 +127,6 @@ impl ShardSet {
         self.settings.leaders != Leaders::Driver && self.is_in_child()
     }
 
-    /// Returns whether threads of the set run the shards in this process.
     fn has_threads(&self) -> bool {
         self.settings.leaders == Leaders::Threads && !self.is_forked()
     }
@@ -137,7 +136,6 @@ impl ShardSet {
         self.settings.leaders != Leaders::Driver && !self.is_forked()
     }
 
-    /// Returns whether loops of the program run the shards.
     pub(crate) fn is_of_loops(&self) -> bool {
         self.settings.leaders == Leaders::Loops
     }
@@ -160,7 +158,6 @@ impl ShardSet {
         self.runs_inline.load(Ordering::Relaxed)
     }
 
-    /// Notes that handlers of an engine run inline.
     pub(crate) fn note_inline_handlers(&self) {
         // Ordering: Relaxed. See `runs_inline`.
         self.runs_inline.store(true, Ordering::Relaxed);
@@ -287,7 +284,6 @@ impl ShardSet {
         }
     }
 
-    /// Locks the list of the set's threads that no thread has joined yet.
     pub(super) fn lock_threads(&self) -> MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }

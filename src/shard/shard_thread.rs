@@ -40,7 +40,6 @@ pub(crate) struct ShardThread<'s> {
 }
 
 impl<'s> ShardThread<'s> {
-    /// Describes the thread with the number `me` of the set `set`.
     pub(crate) fn new(set: &'s ShardSet, me: usize) -> Self {
         Self { set, me }
     }

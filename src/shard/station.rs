@@ -45,7 +45,6 @@ const RESTS_AFTER: u32 = if cfg!(tourbillon_loom) { 0 } else { 8 };
 /// An engine's part of a shard: it keeps the engine's timing wheel at the shard, and reads the engine's inbox there.
 /// Only the thread that leads the shard uses a station.
 pub(crate) struct Station {
-    /// The number of the shard to which this station belongs.
     shard: usize,
     engine: EngineRef,
     pub(super) shared: StdArc<StationShared>,
@@ -140,13 +139,12 @@ impl Station {
         self.idle_turns = 0;
     }
 
-    /// Returns the number of tickets in the wheel.
     #[cfg(all(test, not(tourbillon_loom)))]
     pub(super) fn tickets(&self) -> usize {
         self.wheel.len()
     }
 
-    /// Returns whether the engine was shut down, so that the shard must drop the station.
+    /// Returns whether the engine was shut down: the shard must drop the station, the engine's part of the shard.
     pub(super) fn is_closed(&self) -> bool {
         self.shared.parker.is_closed()
     }

@@ -18,7 +18,6 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_nanos(millis * MS)
 }
 
-/// Counts the timers that fire, and notes their deadlines.
 struct Count {
     dispatcher: Dispatcher,
     slots: StdArc<Slots>,

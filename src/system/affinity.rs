@@ -24,7 +24,6 @@ pub(crate) enum Pin {
 pub(crate) struct AllowedCores(#[cfg(target_os = "linux")] Option<rustix::thread::CpuSet>);
 
 impl AllowedCores {
-    /// Returns the cores on which the calling thread may run.
     pub(crate) fn of_current_thread() -> Self {
         Self(
             #[cfg(target_os = "linux")]
@@ -32,7 +31,6 @@ impl AllowedCores {
         )
     }
 
-    /// Lets the calling thread run again on the cores of this set.
     pub(crate) fn restore(&self) {
         #[cfg(target_os = "linux")]
         if let Some(cores) = &self.0 {
@@ -42,7 +40,6 @@ impl AllowedCores {
     }
 }
 
-/// Lets the calling thread run on `core` only.
 #[cfg(target_os = "linux")]
 pub(crate) fn pin_current_thread(core: usize) -> Pin {
     use rustix::thread::{CpuSet, sched_setaffinity};
@@ -66,7 +63,6 @@ pub(crate) fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Returns the cores that this process may use.
 pub(crate) fn allowed_cores() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     if let Ok(set) = rustix::thread::sched_getaffinity(None) {

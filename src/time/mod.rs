@@ -16,7 +16,7 @@
 //! | | here | `tokio::time` |
 //! |---|---|---|
 //! | outside of a runtime | the futures work | `sleep`, `timeout` and `interval` panic |
-//! | a runtime without `enable_time` | the futures work as outside; the hook shows a panic that is caught. If panics abort, the process ends | they panic |
+//! | a runtime without `enable_time` | the futures work as outside; the panic hook reports a panic that is caught. If panics abort, the process ends | they panic |
 //! | the runtime of a future | the runtime in which the future is first polled | the runtime in which the future is made |
 //! | a future that was polled in a runtime that has ended since | panics, with another text | panics |
 //! | a thread of `spawn_blocking` that waits for a future while the runtime ends | the future panics one to two seconds later | it panics at once |

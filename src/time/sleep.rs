@@ -41,7 +41,7 @@ impl Sleep {
         self.sleep.as_ref().is_some_and(future::Sleep::is_elapsed)
     }
 
-    /// Gives the sleep another deadline, before or after its completion.
+    /// Replaces the sleep's deadline, before or after the sleep has completed.
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
         self.deadline = deadline;
         if let Some(sleep) = &mut self.sleep {
@@ -49,7 +49,7 @@ impl Sleep {
         }
     }
 
-    /// Gives the sleep another deadline, for which the next poll arms the timer.
+    /// Replaces the sleep's deadline. The next poll arms the timer for it.
     pub(super) fn reset_silently(&mut self, deadline: Instant) {
         self.deadline = deadline;
         if let Some(sleep) = &mut self.sleep {
@@ -68,7 +68,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A task that awaits one sleep after the other, each of them over, lets other tasks go on at times.
+        // A task that awaits many sleeps whose deadlines have passed yields now and then to other tasks.
         let budget = ready!(poll_proceed(cx));
         let outcome = self.poll_elapsed(cx);
         if outcome.is_ready() {

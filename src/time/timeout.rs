@@ -9,14 +9,14 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use pin_project_lite::pin_project;
 
-/// Returns a future that completes with the output of `future`. If `future` has not completed `duration` from now, it
-/// completes with [`Elapsed`]. See `tokio::time::timeout`.
+/// Returns a future that completes with the output of `future`. If `future` has not completed `duration` from now, the
+/// returned future completes with [`Elapsed`]. See `tokio::time::timeout`.
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout { value: future.into_future(), delay: sleep(duration) }
 }
 
-/// Returns a future that completes with the output of `future`. If `future` has not completed at `deadline`, it
-/// completes with [`Elapsed`]. See `tokio::time::timeout_at`.
+/// Returns a future that completes with the output of `future`. If `future` has not completed at `deadline`, the
+/// returned future completes with [`Elapsed`]. See `tokio::time::timeout_at`.
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout { value: future.into_future(), delay: sleep_until(deadline) }
 }
@@ -59,7 +59,7 @@ impl<T: Future> Future for Timeout<T> {
         if let Poll::Ready(output) = this.value.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        // Even if the inner future has used up the task's budget: its time passes nevertheless.
+        // The time limit is polled even if the inner future has used up the task's budget.
         this.delay.poll_elapsed(cx).map(|()| Err(Elapsed::new()))
     }
 }

@@ -121,7 +121,6 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         self.entry_unless_lost(patience, key)?.remove_if(key, is_wanted)
     }
 
-    /// Removes and returns all entries for which `is_wanted` returns true.
     pub(crate) fn extract_if(&self, mut is_wanted: impl FnMut(&K, &V) -> bool) -> Vec<(K, V)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
@@ -158,7 +157,6 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
 }
 
 impl<K: Eq + Hash, V> Entry<'_, K, V> {
-    /// Returns the value of the key; `None` if the key has no entry.
     pub(crate) fn get<Q: Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -166,7 +164,6 @@ impl<K: Eq + Hash, V> Entry<'_, K, V> {
         self.get_with_key(key).map(|(_, value)| value)
     }
 
-    /// Returns the stored key and its value, if the key has an entry.
     pub(crate) fn get_with_key<Q: Eq + ?Sized>(&mut self, key: &Q) -> Option<(&K, &mut V)>
     where
         K: Borrow<Q>,
@@ -181,7 +178,6 @@ impl<K: Eq + Hash, V> Entry<'_, K, V> {
         table.insert_unique(*hash, (key, value), |(key, _)| hasher.hash_one(key));
     }
 
-    /// Removes and returns the entry of the key, if `is_wanted` returns true for its value.
     fn remove_if<Q: Eq + ?Sized>(mut self, key: &Q, is_wanted: impl FnOnce(&mut V) -> bool) -> Option<(K, V)>
     where
         K: Borrow<Q>,

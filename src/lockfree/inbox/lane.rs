@@ -141,7 +141,6 @@ unsafe impl Send for Lane {}
 unsafe impl Sync for Lane {}
 
 impl Lane {
-    /// Makes an empty lane that has no writer.
     pub(super) fn new(capacity: u64) -> Self {
         let block = Block::new();
         Self {
@@ -360,7 +359,6 @@ impl Lane {
         }
     }
 
-    /// Counts an insertion (ticket) in this lane that schedules no new timer.
     #[cold]
     pub(crate) fn count_not_scheduled(&self) {
         count(&self.not_scheduled, 1);
@@ -372,7 +370,6 @@ impl Lane {
         count(&self.cancelled, 1)
     }
 
-    /// Counts a new owned timer.
     pub(crate) fn count_created(&self) {
         count(&self.created, 1);
     }

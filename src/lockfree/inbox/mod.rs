@@ -137,7 +137,6 @@ impl Inbox {
         LaneWriter { lane, vacant: StdArc::clone(&self.vacant) }
     }
 
-    /// Returns the number of calls of `register` so far.
     pub(crate) fn registered(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.registered.load(Ordering::Relaxed)

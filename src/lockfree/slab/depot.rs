@@ -121,10 +121,8 @@ struct Depot {
 }
 
 impl Slots {
-    /// The maximum number of slots of an engine.
     pub(crate) const MAX_CAPACITY: u32 = NIL;
 
-    /// Makes the slots of an engine that starts at `start`.
     pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
         Self {
             controls: Segments::new(capacity),
@@ -316,7 +314,6 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) struct Magazine {
     first: u32,
-    /// The number of slots in this magazine, a stock of vacant slots.
     len: u32,
 }
 
@@ -329,7 +326,6 @@ impl Magazine {
         self.first == NIL
     }
 
-    /// Adds a slot that the caller has vacated to this magazine, a stock of vacant slots.
     #[inline(always)]
     pub(crate) fn push(&mut self, slots: &Slots, index: u32) {
         self.add(slots.control(index), index);
@@ -420,7 +416,6 @@ impl Magazines {
         }
     }
 
-    /// Takes back slots that the caller has vacated.
     pub(crate) fn put_all(&mut self, slots: &Slots, mut vacated: Magazine) {
         while let Some(index) = vacated.pop(slots) {
             self.put(slots, index);

@@ -47,7 +47,6 @@ impl<T> Segment for PayloadCell<T> {
 }
 
 impl<T> Slab<T> {
-    /// Makes a slab for at most `capacity` timers of an engine that starts at `start`.
     pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
         Self { slots: StdArc::new(Slots::new(capacity, start)), payloads: Segments::new(capacity) }
     }

@@ -117,7 +117,7 @@ const fn generation_of(state: u64) -> u64 {
     state >> GENERATION_SHIFT
 }
 
-/// Returns the sequence, and the 16 bits above it.
+/// Returns the sequence number in `state` and the 16 bits above it, as one number.
 #[expect(clippy::cast_possible_truncation, reason = "a part of the word")]
 const fn number_of(state: u64) -> u32 {
     (state >> SEQUENCE_SHIFT) as u32
@@ -265,13 +265,11 @@ impl Control {
         self.state.store(vacant(generation + 1), Ordering::Release);
     }
 
-    /// Returns whether the handler of the timer with this id runs.
     pub(crate) fn is_running(&self, id: TimerId) -> bool {
         // Ordering: Acquire [T2]. If the handler has ended, the handler's effects.
         is_running(self.state.load(Ordering::Acquire), id)
     }
 
-    /// Returns whether the timer with this id has ended.
     pub(crate) fn has_ended(&self, id: TimerId) -> bool {
         // Ordering: Acquire [T2]. The handler's effects.
         let state = self.state.load(Ordering::Acquire);
@@ -294,7 +292,6 @@ impl Control {
         None
     }
 
-    /// Returns the deadline of the timer with this id, or `None` if the timer is not armed.
     pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let before = self.state.load(Ordering::Acquire);

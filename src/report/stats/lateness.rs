@@ -8,18 +8,19 @@ const BOUNDS: usize = 18;
 /// A distribution of latenesses: the times between deadlines and the starts of handlers. Percentiles are exact to 3 %,
 /// rounded up. Latenesses of more than 73 minutes count as 73 minutes.
 ///
-/// Up to eight quick handlers share a reading of the system's clock, so a lateness may be 20 µs too short. If eight
-/// handlers together take longer, the latenesses of seven of them may be too long, by the time that the eight take.
+/// Up to eight quick handlers share a reading of the system's clock, so a lateness may be 20 µs too short. If these
+/// handlers together take longer than 20 µs, the latenesses of all but the first may be too long, by at most the time
+/// that the handlers take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lateness {
-    /// Half of the handlers began within this time.
+    /// Half of the handlers began at most this long after their deadlines.
     pub p50: Duration,
-    /// 99 of 100 handlers began within this time.
+    /// 99 of 100 handlers began at most this long after their deadlines.
     pub p99: Duration,
-    /// 999 of 1,000 handlers began within this time.
+    /// 999 of 1,000 handlers began at most this long after their deadlines.
     pub p999: Duration,
-    /// All handlers began within this time.
+    /// All handlers began at most this long after their deadlines.
     pub max: Duration,
     /// The number of handlers whose latenesses were counted.
     pub count: u64,

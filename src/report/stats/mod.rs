@@ -115,7 +115,7 @@ pub struct ShardStats {
     pub stalls: u64,
     /// The longest delay of the shard in a stall.
     pub worst_stall: Duration,
-    /// The present delay of the shard: the time by which the next pass of its loop should have begun, or the present
+    /// The present delay of the shard: the time since the next pass of its loop should have begun, or since the present
     /// pass should have ended. The value is zero while the shard may sleep, in an engine without threads, and after a
     /// shutdown.
     pub behind: Duration,

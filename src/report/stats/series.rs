@@ -34,7 +34,6 @@ impl Series {
         Self { name, help, read }
     }
 
-    /// Returns whether the series only grows.
     pub(super) fn is_counter(&self) -> bool {
         self.name.ends_with("_total")
     }

@@ -16,7 +16,7 @@ mod imp {
     use core::time::Duration;
     use std::time::Instant;
 
-    /// A number of alarms, for which one thread waits.
+    /// Alarms for which one thread waits. An alarm's number is its index.
     #[derive(Debug)]
     pub(crate) struct Alarms {
         /// `None` if the system has no descriptors left.
@@ -70,7 +70,6 @@ mod imp {
             }
         }
 
-        /// Makes alarm `n` silent until it is set again.
         pub(crate) fn clear(&self, n: usize) {
             #[cfg(target_os = "linux")]
             if let Some(timers) = &self.timers {
@@ -136,7 +135,7 @@ mod imp {
     }
 }
 
-/// Alarms of the system.
+/// Alarms that are `timerfd` descriptors of the system.
 #[cfg(all(target_os = "linux", not(all(test, tourbillon_loom))))]
 mod timers {
     use crate::base::sync::sleep;
@@ -196,8 +195,8 @@ mod timers {
 
     /// Makes a timer that is not set. Returns `None` if the system has no descriptors left.
     fn make() -> Option<OwnedFd> {
-        // The C library's function: valgrind takes the branch on rustix's result for one on undefined bits.
-        // SAFETY: the call reads no memory of ours.
+        // The C library's function: valgrind reports a branch on rustix's result as a branch on undefined bits. SAFETY:
+        // the call reads no memory of ours.
         let fd =
             unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
         // SAFETY: a number that is not negative is a new descriptor, which nobody else has.

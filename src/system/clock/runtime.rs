@@ -48,8 +48,8 @@ const TICK_NANOS: u64 = if cfg!(feature = "test-util") { 1_000 } else { 64_000 }
 
 #[cfg(feature = "test-util")]
 impl Clock for RuntimeClock {
-    /// Returns the end of the present tick. So a timer is due at a tick's end for each delay of whole ticks, whenever
-    /// the runtime has begun, and two runs of a test with a paused clock are alike.
+    /// Returns the end of the present tick. So a timer with a delay of whole ticks is always due at the end of a tick,
+    /// and two runs of a test with a paused clock behave alike.
     fn now(&self) -> Timestamp {
         let tick = self.true_now().as_nanos() / TICK_NANOS;
         Timestamp::from_nanos((tick + 1).saturating_mul(TICK_NANOS))

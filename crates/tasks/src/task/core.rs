@@ -108,7 +108,6 @@ impl TaskCore {
         self.handle().schedule_at(deadline, Job::Shot(shot))
     }
 
-    /// Works as [`shoot`](Self::shoot), but never waits.
     #[inline]
     pub(crate) fn try_shoot(
         &self,
@@ -138,7 +137,6 @@ impl TaskCore {
         self.shared.base.timer(Job::Owned(Box::new(owner))).map_err(|error| error.kind)
     }
 
-    /// Works as [`Timer::arm_at`], but never waits.
     #[inline]
     pub(crate) fn try_arm(
         &self,
@@ -239,8 +237,9 @@ impl Shared {
     }
 }
 
-/// A list of entries that may die. A push removes the dead entries when the list has doubled since the last removal. So
-/// a push looks at two entries at most on average, and the list grows only with its living entries.
+/// A list of entries that may die, such as weak references to objects that are dropped. A push removes the dead entries
+/// when the list has doubled since the last removal. So a push looks at two entries at most on average, and the list
+/// grows only with its living entries.
 struct Living<T> {
     entries: Vec<T>,
     /// The length at which the next push removes the dead entries.

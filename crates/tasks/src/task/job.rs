@@ -47,7 +47,6 @@ pub(super) fn do_job(due: Due<'_, Job>) {
 }
 
 impl Job {
-    /// Runs the job of a one-shot.
     pub(super) fn fire(self, moment: &Moment<'_>) {
         match self {
             Self::Shot(shot) => shot.fire(moment),

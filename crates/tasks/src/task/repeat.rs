@@ -181,7 +181,6 @@ impl First {
     }
 }
 
-/// Returns `span` modulo `period`.
 fn remainder(span: Duration, period: Duration) -> Duration {
     nanoseconds(span.as_nanos() % period.as_nanos())
 }

@@ -162,8 +162,8 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
     }
 }
 
-/// A run whose planned moment has come. If [`end`](Self::end) has not ended the run, dropping this value ends it or
-/// gives it up.
+/// A run whose planned moment has come. If [`end`](Self::end) has not ended the run, dropping this value ends it. A run
+/// that has not begun then never begins.
 struct UnderWay<B: Body, T: Deref<Target = Repeating<B>>> {
     task: T,
     run: Run,
@@ -187,7 +187,6 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
         Self { task, run, stage }
     }
 
-    /// Begins a queued run. Returns false if the task was stopped.
     fn begin(&mut self) -> bool {
         let has_begun = self.task.lock().begin_queued();
         if has_begun {
@@ -285,7 +284,7 @@ impl State {
         self.is_stopped || (self.queued == 0 && self.progress.next().is_none())
     }
 
-    /// Ends the task, and gives up its queued runs.
+    /// Ends the task. Its queued runs, which wait for a worker, never begin and count no more.
     fn stop(&mut self) {
         self.is_stopped = true;
         self.progress.report.runs -= self.queued;
@@ -302,7 +301,7 @@ impl State {
         true
     }
 
-    /// Gives up a queued run, unless a stop has done so.
+    /// Removes a queued run that will never begin from the counts, unless a stop has done so.
     fn give_up_queued(&mut self) {
         if !self.is_stopped {
             self.queued -= 1;

@@ -39,7 +39,6 @@ pub struct TaskTimer {
 }
 
 impl TaskTimer {
-    /// Makes a timer that runs the closure `action`.
     pub(crate) fn new<F: Fn() + Send + Sync + 'static>(
         tasks: &TaskCore,
         action: F,

@@ -152,7 +152,6 @@ impl Extra {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Returns the state of the slot after its timer was vacated.
     pub(super) fn vacated(&self) -> u64 {
         vacant(self.generation() + 1)
     }

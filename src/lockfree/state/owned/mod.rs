@@ -132,7 +132,6 @@ fn is_disarmed(word: u64) -> bool {
     word >> LAST_DEADLINE_BITS == DISARMED >> LAST_DEADLINE_BITS
 }
 
-/// Returns the deadline word of a timer that is armed for `deadline`.
 #[inline(always)]
 fn word_of(deadline: Timestamp) -> u64 {
     let deadline = deadline.as_nanos();
@@ -164,7 +163,6 @@ impl Owned<'_> {
         self.control.state.store(at_rest, Ordering::Release);
     }
 
-    /// Stores the deadline word.
     #[inline(always)]
     fn set_deadline(&self, deadline: u64) {
         // Ordering: Release [T3], as in `link`. The fence that follows orders the arming.
@@ -286,7 +284,6 @@ impl Owned<'_> {
         if state & (QUEUED | CHANGED) != 0 && !is_disarmed(was) { Withdrawn::Armed } else { Withdrawn::Idle }
     }
 
-    /// Returns the deadline that is in force, or `None` if the timer is not armed.
     pub(crate) fn armed_for(&self) -> Option<Timestamp> {
         // Ordering: Acquire. The deadline of the last change of the state, or a deadline that was stored later.
         let state = self.control.state.load(Ordering::Acquire);
@@ -355,7 +352,6 @@ impl Owned<'_> {
         }
     }
 
-    /// Ends the handler's run.
     #[cfg(all(test, tourbillon_loom))]
     pub(crate) fn end(&self) -> End {
         self.end_with(|| {})
@@ -467,7 +463,6 @@ impl Owned<'_> {
         }
     }
 
-    /// Returns whether the slot belongs to an owned timer.
     pub(crate) fn is_owned(&self) -> bool {
         // Ordering: Relaxed. A hint.
         self.control.state.load(Ordering::Relaxed) & OWNED != 0
@@ -492,7 +487,6 @@ impl Owned<'_> {
         self.control.state.load(Ordering::Relaxed) & (CHECKING | RUNNING) != 0
     }
 
-    /// Returns whether this timer was shut, because the engine is shut down.
     #[cfg(feature = "async")]
     pub(crate) fn is_shut(&self) -> bool {
         // Ordering: Relaxed. A thread that was woken by the last word has acquired the flag from the cell of its waker

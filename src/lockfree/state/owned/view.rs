@@ -26,7 +26,6 @@ pub(crate) struct Owned<'a> {
 }
 
 impl Extras {
-    /// Makes the extra words for at most `capacity` slots of an engine that starts at `start`.
     pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
         Self { words: Segments::new(capacity), origin: Origin::before(start), barrier: Barrier::new() }
     }
@@ -52,7 +51,6 @@ impl<'a> Owned<'a> {
         Self { barrier, ..self }
     }
 
-    /// Returns the generation of the timer's slot.
     pub(crate) fn generation(&self) -> u64 {
         self.extra().generation()
     }

@@ -114,8 +114,8 @@ const SHORTEST_WINDOW_NANOS: u64 = 16_000;
 /// The maximum time, in nanoseconds, that a sample may take. A sample that took longer is not used, because its thread
 /// was off its core.
 const SLACK_NANOS: u64 = 1_000;
-/// The maximum time, in nanoseconds, over which the counter's rate is measured. Once measurements are that old, the
-/// time is at least half of this.
+/// The maximum time, in nanoseconds, over which the counter's rate is measured. Once the samples reach back that far,
+/// the rate is measured over at least half of this time.
 const WINDOW_NANOS: u64 = 1_000_000_000;
 /// The number of steps of the counter after which the clock stops using the counter. Steps count together if successive
 /// steps are at most [`FORGIVEN_AFTER_NANOS`] apart.

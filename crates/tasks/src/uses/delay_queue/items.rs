@@ -182,7 +182,6 @@ impl<T, A: Alarm> Items<T, A> {
         Ok(id)
     }
 
-    /// Removes and returns a waiting item.
     pub(crate) fn remove(&self, Delayed(id): Delayed) -> Option<T> {
         Some(self.lock().waiting.cancel(id)?.item)
     }
@@ -323,7 +322,8 @@ impl<T, A: Alarm> Items<T, A> {
         _ = self.end_and(now, patience, |_| ());
     }
 
-    /// Works as [`end`](Self::end), and returns the rest if no other call has taken it.
+    /// Works as [`end`](Self::end), and returns the items that were not due when the queue ended, if no other call has
+    /// taken them.
     pub(crate) fn close(&self, now: Timestamp, patience: Patience) -> Vec<T> {
         self.end_and(now, patience, core::mem::take).unwrap_or_default()
     }
@@ -350,7 +350,6 @@ impl<T, A: Alarm> Items<T, A> {
         self.lock_unless_lost(patience)?.due.pop_front()
     }
 
-    /// Returns the number of items in the queue, waiting and due.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
         state.waiting.len() + state.due.len()
@@ -428,8 +427,8 @@ impl<T> State<T> {
         Some(Taken { received, woken, own_waker, ring_at: self.keep_watch() })
     }
 
-    /// Ends the queue, and moves the waiting items to the due items or to the rest. Does nothing if the queue has
-    /// ended.
+    /// Ends the queue. Moves the waiting items to the due items, or to `rest` if they are not due. Does nothing if the
+    /// queue has ended.
     fn end(&mut self, present: Present) {
         if self.is_ended {
             return;

@@ -162,7 +162,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         pushed.map_err(|(reason, item)| PushError { kind: self.kind_of(reason), item })
     }
 
-    /// Prepares a push.
+    /// Makes the queue's timer for a push, unless the timer exists. Fails in the child of a fork.
     fn admit(&self) -> Result<(), Refusal> {
         if self.shared.tasks.is_forked() { Err(Refusal::Forked) } else { self.make_timer() }
     }

@@ -38,7 +38,6 @@ pub(super) struct Expiry<K: Key, V: Send + Sync + 'static> {
     key: K,
 }
 
-/// The outcome of inserting a key.
 pub(super) enum Inserted<K, V> {
     New,
     Replaced(V),
@@ -102,7 +101,6 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         Ok(move |value| Slot { value, deadline, time_to_live, timer, _expiry: expiry })
     }
 
-    /// Calls the listener, if there is one, with an expired entry.
     pub(super) fn call_listener(&self, key: K, value: V) {
         if let Some(listener) = &self.listener {
             listener(key, value);

@@ -58,7 +58,6 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Computes the bounds of a connection that is inserted at `now`.
     pub(super) fn new(limits: Limits, now: Timestamp) -> Self {
         Self { idle: (Timestamp::ZERO + limits.idle).as_nanos(), last: now + limits.max_age }
     }

@@ -31,7 +31,7 @@ impl Marked {
         let index = Magazines::new().take(slab.slots()).unwrap();
         // SAFETY: the slot is vacant, and the magazine gave it to this thread.
         unsafe { slab.write(index, 7) };
-        slab.slots().owned(index).own();
+        slab.slots().owned(index).own(true);
         let timer = StdArc::new(Self { slab, index, has_run: AtomicBool::new(false) });
         let Arm::Queue { stamp, .. } = timer.arm(DUE) else { unreachable!("it is at rest") };
         (timer, stamp)

@@ -93,7 +93,7 @@ impl World {
     pub(super) fn make(&self) {
         // SAFETY: the slot is vacant. The magazine gave it to this world, and no thread has put it back.
         unsafe { self.slab.write(self.index, 7) };
-        self.timer().own();
+        self.timer().own(true);
     }
 
     /// Makes a world whose timer is armed for `deadline`. Also returns the stamp of the timer's ticket.

@@ -95,19 +95,20 @@ impl<T: Send + 'static> Timer<T> {
         Ok(Self { anchor, slot })
     }
 
-    /// Takes a timer that [`keep`](Self::keep) has kept on this thread. Its ticket may still be out. Returns `None` if
-    /// the thread keeps none.
+    /// Takes a timer that [`keep`](Self::keep) has kept on this thread, for an arming for `deadline`. Its ticket may
+    /// still be out. Returns `None` if the thread keeps none.
     #[cfg(feature = "async")]
-    pub(crate) fn take_spare(core: &StdArc<Core<T>>) -> Option<Self> {
-        let (anchor, slot) = Anchor::take_spare(core)?;
+    pub(crate) fn take_spare(core: &StdArc<Core<T>>, deadline: Timestamp) -> Option<Self> {
+        let (anchor, slot) = Anchor::take_spare(core, deadline)?;
         Some(Self { anchor, slot })
     }
 
     /// Stores the timer with its payload for [`take_spare`](Self::take_spare), or drops it if there is no room. The
-    /// caller has disarmed the timer. The payload of a stored timer may never be dropped.
+    /// caller has disarmed the timer, which was last armed for `deadline`, and fired for it if `has_fired`. The payload
+    /// of a stored timer may never be dropped.
     #[cfg(feature = "async")]
-    pub(crate) fn keep(mut self) {
-        self.anchor.core().timers().keep(&mut self.slot);
+    pub(crate) fn keep(mut self, deadline: Timestamp, has_fired: bool) {
+        self.anchor.core().timers().keep(&mut self.slot, deadline, has_fired);
     }
 
     #[inline(always)]

@@ -21,6 +21,8 @@ use super::local::{Local, lend};
 use super::owned::OwnedSlot;
 use crate::base::error::ScheduleError;
 use crate::base::sync::StdArc;
+#[cfg(feature = "async")]
+use crate::base::tick::Timestamp;
 use crate::lockfree::slab::Slots;
 use core::fmt;
 use crossbeam_utils::CachePadded;
@@ -67,16 +69,16 @@ impl<T: Send + 'static> Anchor<T> {
         Ok((Self::of_thread(core, &mut local), slot))
     }
 
-    /// Takes out a spare of the calling thread: an owned timer whose former handle was dropped. Returns `None` if the
-    /// thread has none, or if the engine is shut down.
+    /// Takes out a spare of the calling thread for an arming for `deadline`. A spare is an owned timer whose former
+    /// handle was dropped. Returns `None` if the thread has none, or if the engine is shut down.
     #[cfg(feature = "async")]
-    pub(crate) fn take_spare(core: &StdArc<Core<T>>) -> Option<Created<T>> {
+    pub(crate) fn take_spare(core: &StdArc<Core<T>>, deadline: Timestamp) -> Option<Created<T>> {
         let timers = core.timers();
         if timers.admission().is_shut_down() {
             return None;
         }
         let mut local = lend(timers.admission());
-        let slot = timers.take_spare(&mut local)?;
+        let slot = timers.take_spare(&mut local, deadline)?;
         Some((Self::of_thread(core, &mut local), slot))
     }
 

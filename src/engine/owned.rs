@@ -108,28 +108,32 @@ impl<T: Send + 'static> Timers<T> {
         };
         // SAFETY: I3: the magazine gave us the vacant slot.
         unsafe { self.slab.write(index, payload) };
-        self.slots().owned(index).own();
+        self.slots().owned(index).own(local.expects_fire());
         local.lane.lane().count_created();
         Ok(OwnedSlot(index))
     }
 
-    /// Takes out a spare of the calling thread: a timer that [`keep`](Self::keep) has stored, with its payload.
+    /// Takes out a spare of the calling thread for an arming for `deadline`: a timer that [`keep`](Self::keep) has
+    /// stored, with its payload.
     #[cfg(feature = "async")]
-    pub(super) fn take_spare(&self, local: &mut Local) -> Option<OwnedSlot> {
-        let spare = local.spares.take()?;
+    pub(super) fn take_spare(&self, local: &mut Local, deadline: Timestamp) -> Option<OwnedSlot> {
+        let ahead = self.admission.stations().ahead(local.home, deadline, self.admission.clock());
+        let spare = local.spares.take(ahead)?;
         local.lane.lane().count_created();
         Some(OwnedSlot(spare))
     }
 
     /// Stores a disarmed timer, whose handle is dropped, as a spare of the calling thread. Does nothing if the thread
-    /// has spares enough: then the caller must release the timer. A spare's payload may never be dropped.
+    /// has spares enough: then the caller must release the timer. A spare's payload may never be dropped. `deadline` is
+    /// that of the last arming, and `has_fired` says whether the timer fired for it.
     #[cfg(feature = "async")]
-    pub(crate) fn keep(&self, slot: &mut OwnedSlot) {
+    pub(crate) fn keep(&self, slot: &mut OwnedSlot, deadline: Timestamp, has_fired: bool) {
         if self.admission.is_shut_down() {
             return;
         }
         let mut local = lend(&self.admission);
-        if local.spares.keep(slot.0, self.slots().capacity()) {
+        let ahead = self.admission.stations().ahead(local.home, deadline, self.admission.clock());
+        if local.spares.keep(slot.0, ahead, has_fired, self.slots().capacity()) {
             *slot = OwnedSlot::RELEASED;
             local.lane.lane().count_destroyed();
         }
@@ -169,7 +173,8 @@ impl<T: Send + 'static> Timers<T> {
         let arm = match place {
             Place::Anew => timer.queue_anew(deadline),
             Place::Any => {
-                timer.queue(deadline, |deadline| self.admission.stations().first_check(local.home, deadline))
+                let (stations, clock) = (self.admission.stations(), self.admission.clock());
+                timer.queue(deadline, |deadline| stations.first_check(local.home, deadline, clock))
             }
         };
         match arm {

@@ -6,6 +6,11 @@
 //! that is out. The next future of the thread takes the spare. If the ticket is due at the new deadline or before, the
 //! arming is a store and a load, and the shard has nothing to do.
 //!
+//! A server has short and long timeouts. A spare whose ticket is due soon serves a short timeout without a new ticket.
+//! For a long timeout the ticket would be due far too early, and the shard would put it off for long; the next short
+//! timeout on this spare would then need a new ticket. So spares are kept apart by the time for which they were armed
+//! ([`class_of`]).
+//!
 //! A spare keeps its slot. So an engine with a small capacity has no spares.
 //!
 //! # Legal endings of each race
@@ -24,42 +29,93 @@ use crate::lockfree::state::owned::Release;
 const MOST: u32 = 256;
 /// The capacity of an engine divided by the maximum number of its spares that a thread keeps.
 const CAPACITY_PER_SPARE: u32 = 4_096;
+/// The number of classes of delays: below 2^28 ns (0.27 s), below 2^32 ns (4.3 s), below 2^36 ns (69 s), and longer.
+const CLASSES: usize = 4;
 
-/// The slots of a thread's spares.
+/// Returns the class of a delay of `nanos` nanoseconds.
+fn class_of(nanos: u64) -> usize {
+    let bits = u64::BITS - nanos.leading_zeros();
+    (bits.saturating_sub(25) / 4).min(3) as usize
+}
+
+/// A thread's spares.
 #[derive(Debug)]
-pub(super) struct Spares(Vec<u32>);
+pub(super) struct Spares {
+    /// The slots of the spares, by the class of the delay for which each was armed.
+    slots: [Vec<u32>; CLASSES],
+    /// Whether the timer of the future that the thread dropped last had fired.
+    has_last_fired: bool,
+}
 
 impl Spares {
     pub(super) fn new() -> Self {
-        Self(Vec::new())
+        Self { slots: [const { Vec::new() }; CLASSES], has_last_fired: true }
     }
 
-    /// Takes the spare that was kept last.
-    #[inline]
-    pub(super) fn take(&mut self) -> Option<u32> {
-        self.0.pop()
+    /// Returns whether the thread's next new timer will probably fire. A thread that limits the waits of requests drops
+    /// nearly all its futures before their deadlines, and a thread whose tasks sleep drops none.
+    pub(super) fn expect_fire(&self) -> bool {
+        self.has_last_fired
     }
 
-    /// Stores the timer in slot `index` of an engine with this capacity as a spare. Returns false if the thread has
-    /// enough spares.
+    /// Takes a spare for a delay of `nanos` nanoseconds: the spare of its class that was kept last. Without such a
+    /// spare, takes one that was armed for less time, since its ticket is early enough, and else for more.
     #[inline]
-    pub(super) fn keep(&mut self, index: u32, capacity: u32) -> bool {
+    pub(super) fn take(&mut self, nanos: u64) -> Option<u32> {
+        let (shorter, longer) = self.slots.split_at_mut(class_of(nanos) + 1);
+        shorter.iter_mut().rev().chain(longer).find_map(Vec::pop)
+    }
+
+    /// Keeps the timer in slot `index` of an engine with this capacity. The timer was armed for a moment `nanos`
+    /// nanoseconds ahead, or has fired. Returns false if the thread keeps enough.
+    #[inline]
+    pub(super) fn keep(&mut self, index: u32, nanos: u64, has_fired: bool, capacity: u32) -> bool {
+        self.has_last_fired = has_fired;
         let most = (capacity / CAPACITY_PER_SPARE).min(MOST);
-        let has_room = self.0.len() < most as usize;
+        let has_room = self.slots.iter().map(Vec::len).sum::<usize>() < most as usize;
         if has_room {
-            self.0.push(index);
+            self.slots[class_of(nanos)].push(index);
         }
         has_room
     }
 
     /// Vacates the slots of all spares, and puts them into `magazines`. The payloads are not dropped.
     pub(super) fn release_all(&mut self, slots: &Slots, lane: &Lane, magazines: &mut Magazines) {
-        for index in self.0.drain(..) {
+        for index in self.slots.iter_mut().flat_map(|class| class.drain(..)) {
             match slots.owned(index).release() {
                 Release::Vacated => magazines.put(slots, index),
                 // The shard that checks the timer frees it, and counts the end of a timer that was counted already.
                 Release::Left => lane.count_created(),
             }
         }
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_delay_gets_a_spare_of_its_class_or_a_shorter_one_or_any() {
+        let capacity = MOST * CAPACITY_PER_SPARE;
+        let mut spares = Spares::new();
+        let delays = [SECOND / 5, SECOND, 10 * SECOND, 600 * SECOND];
+        for (index, nanos) in (0..).zip(delays) {
+            assert_eq!(class_of(nanos), index as usize);
+            assert!(spares.keep(index, nanos, false, capacity));
+        }
+        let taken = [60 * SECOND, 60 * SECOND, 60 * SECOND, 0, u64::MAX].map(|nanos| spares.take(nanos));
+        assert_eq!(taken, [Some(2), Some(1), Some(0), Some(3), None]);
+    }
+
+    #[test]
+    fn a_thread_keeps_a_bounded_number_of_spares_of_all_classes() {
+        let capacity = 8 * CAPACITY_PER_SPARE;
+        let mut spares = Spares::new();
+        let kept =
+            (0..20).filter(|&index| spares.keep(index, 1 << (20 + 2 * index), false, capacity)).count();
+        assert_eq!(kept, 8);
     }
 }

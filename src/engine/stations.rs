@@ -8,6 +8,7 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::inbox::{Lane, Pushed};
 use crate::lockfree::parker::{Look, Notified};
 use crate::shard::{ShardSet, StationShared, first_check};
+use crate::system::clock::EngineClock;
 
 /// The number of stale tickets (requests to check timers) that may stay in the wheels even if few timers exist:
 /// half a MiB of tickets.
@@ -60,10 +61,25 @@ impl Stations {
 
     /// Returns the moment at which the shard numbered `shard` should first check a timer that is armed for `deadline`.
     /// The moment may be before the deadline, so that the shard checks many timers at once.
-    pub(super) fn first_check(&self, shard: usize, deadline: Timestamp) -> Timestamp {
-        match self.at(shard).parker.looks_at() {
-            Some(Look::At(next)) => first_check(next, deadline),
-            _ => deadline,
+    pub(super) fn first_check(&self, shard: usize, deadline: Timestamp, clock: &EngineClock) -> Timestamp {
+        self.about_now(shard, clock).map_or(deadline, |now| first_check(now, deadline))
+    }
+
+    /// Returns about the time, in nanoseconds, until `deadline`, for a thread whose timers go to the shard numbered
+    /// `shard`. Returns zero if no cheap reading of the time is at hand.
+    #[cfg(feature = "async")]
+    pub(super) fn ahead(&self, shard: usize, deadline: Timestamp, clock: &EngineClock) -> u64 {
+        let now = self.about_now(shard, clock);
+        now.map_or(0, |now| deadline.as_nanos().saturating_sub(now.as_nanos()))
+    }
+
+    /// Returns a moment that stands for the present: that at which the shard turns next. Only if the shard turns at
+    /// once, reads the clock, unless the program has made the clock. Returns `None` if the shard sleeps until it is
+    /// woken: then it has nothing to do with which a check could be combined.
+    fn about_now(&self, shard: usize, clock: &EngineClock) -> Option<Timestamp> {
+        match self.at(shard).parker.looks_at()? {
+            Look::At(next) => Some(next),
+            Look::AtOnce => clock.is_of_the_system().then(|| clock.now()),
         }
     }
 

@@ -7,6 +7,7 @@ use super::wakeup::Wakeup;
 use crate::api::timer::Timer;
 use crate::base::error::Refusal;
 use crate::base::tick::Timestamp;
+use crate::lockfree::state::owned::Disarm;
 use core::fmt;
 use core::future::{Future, poll_fn};
 use core::pin::Pin;
@@ -93,12 +94,18 @@ pub struct Sleep {
 impl Sleep {
     #[inline]
     pub(super) fn new(source: Source, deadline: Timestamp) -> Self {
+        Self::with(source, deadline, false)
+    }
+
+    /// Makes a sleep whose deadline is known to be in the future, if `is_ahead`.
+    #[inline]
+    pub(super) fn with(source: Source, deadline: Timestamp, is_ahead: bool) -> Self {
         Self {
             source,
             deadline,
             timer: None,
             armed_for: None,
-            is_ahead: false,
+            is_ahead,
             #[cfg(feature = "test-util")]
             paused: None,
         }
@@ -108,9 +115,7 @@ impl Sleep {
     #[inline]
     pub(super) fn begin(source: Source, delay: Duration) -> Self {
         let deadline = source.now() + delay;
-        let mut sleep = Self::new(source, deadline);
-        sleep.is_ahead = !delay.is_zero();
-        sleep
+        Self::with(source, deadline, !delay.is_zero())
     }
 
     /// Returns the moment at which the sleep completes.
@@ -251,7 +256,8 @@ impl Sleep {
     fn timer_or_wake(&mut self, cx: &mut Context<'_>) -> Option<&Timer<Wakeup>> {
         if self.timer.is_none() {
             let core = self.source.handle().core();
-            match Timer::take_spare(core).map_or_else(|| Timer::new(core, Wakeup::new()), Ok) {
+            let spare = Timer::take_spare(core, self.deadline);
+            match spare.map_or_else(|| Timer::new(core, Wakeup::new()), Ok) {
                 Ok(timer) => self.timer = Some(timer),
                 Err(error) if matches!(error.kind, Refusal::ShutDown | Refusal::Forked) => {}
                 Err(_full) => {
@@ -336,9 +342,7 @@ impl Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         let Some(timer) = self.timer.take() else { return };
-        if self.armed_for.is_some() {
-            timer.disarm();
-        }
+        let has_fired = self.armed_for.is_some() && timer.disarm() != Disarm::Disarmed;
         if timer.is_held() {
             return;
         }
@@ -346,7 +350,7 @@ impl Drop for Sleep {
         cell.forget();
         // A spare must not keep the task alive. The waker is dropped last, because its drop is the program's code.
         let waker = cell.take();
-        timer.keep();
+        timer.keep(self.armed_for.unwrap_or(self.deadline), has_fired);
         drop(waker);
     }
 }

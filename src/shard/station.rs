@@ -354,18 +354,13 @@ impl Station {
             self;
         let tickets = to_check.len();
         let mut postponed = 0;
-        let present = wheel.position();
-        let next_check = |deadline| {
-            let due = tick.due_tick(deadline);
-            let check = recheck.next(present, due);
-            if check < due { tick.start_of(check) } else { deadline }
-        };
+        let next_check = |deadline| recheck.next(now, deadline);
         keep_due(slots, to_check, now, next_check, |insertion| {
             let (due, ticket) = insertion.into_ticket(*tick);
             wheel.insert_at(due, ticket);
             postponed += 1;
         });
-        recheck.note(present, postponed);
+        recheck.note(now, postponed);
         shared.counters.postponed.add(postponed);
         shared.counters.stale.add((tickets - to_check.len()) as u64 - postponed);
         let mut out = Batching::new(*shard, shared, engine.get(), out, in_flight);

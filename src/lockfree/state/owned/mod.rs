@@ -36,7 +36,8 @@
 //! ```
 //! *shut*: the engine is shut down, and no arming is honoured. *dropped*: the handle was dropped while the timer was
 //! checking or running; the timer's holder frees it. *changed*: the deadline was changed while the timer was checking
-//! or running. At rest, this flag means that the timer came to rest because it was disarmed.
+//! or running. At rest, this flag means that the timer came to rest because it was disarmed, or that it is new and will
+//! hardly fire.
 //!
 //! # Invariants
 //! O1. The thread that moves a timer to `checking` is the timer's *holder* until the thread moves the timer on or hands
@@ -124,6 +125,9 @@ const SHUT: u64 = 1 << 7;
 /// for a moment in these five hours gets the end of the five hours as its deadline.
 const DISARMED: u64 = 0xb000 << 48;
 const LAST_DEADLINE_BITS: u32 = 44;
+/// The check of a disarmed timer may come after its last deadline, by this time in nanoseconds. So it can come together
+/// with checks of other timers.
+const DISARMED_LATER: u64 = 1 << 27;
 /// The deadline word of a timer that is not armed and has no last deadline.
 const NEVER: u64 = DISARMED;
 
@@ -150,12 +154,14 @@ fn last_deadline(word: u64) -> u64 {
 }
 
 impl Owned<'_> {
-    /// Turns a vacant slot into an owned timer at rest. The caller holds the slot and has written the payload.
-    pub(crate) fn own(&self) {
+    /// Turns a vacant slot into an owned timer at rest. The caller holds the slot and has written the payload. If
+    /// `expects_fire` is false, the timer's first check may come before its deadline (see [`queue`](Self::queue)).
+    pub(crate) fn own(&self, expects_fire: bool) {
         // Ordering: Relaxed. We hold the vacant slot, and no other thread writes its words.
         let state = self.control.state.load(Ordering::Relaxed);
         debug_assert_eq!(state, vacant(generation_of(state)), "owned a slot that is in use");
-        let at_rest = OWNED | first_sequence(generation_of(state));
+        let as_if_disarmed = if expects_fire { 0 } else { CHANGED };
+        let at_rest = OWNED | as_if_disarmed | first_sequence(generation_of(state));
         self.extra().begin(generation_of(state), at_rest);
         // Ordering: Release [T3], as in `link`.
         self.control.deadline.store(NEVER, Ordering::Release);
@@ -194,8 +200,9 @@ impl Owned<'_> {
     }
 
     /// Completes an arming after `postpone` has returned false. Queues a ticket for the deadline, if the timer needs a
-    /// new ticket. If the timer did not fire for its last deadline, it may not fire for this one either. Then `early`
-    /// chooses the moment of the check: it gets the deadline, and returns a moment at or before the deadline.
+    /// new ticket. The timer is not expected to fire if it did not fire for its last deadline, or if it is new and
+    /// [`own`](Self::own) was called so. Then `early` chooses the moment of the check: it gets the deadline, and returns
+    /// a moment at or before the deadline.
     pub(crate) fn queue(&self, deadline: Timestamp, early: impl Fn(Timestamp) -> Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {
@@ -203,8 +210,8 @@ impl Owned<'_> {
                 return None;
             }
             let check = self.check_for(state, deadline)?;
-            let has_fired = state & (QUEUED | CHANGED) == 0;
-            Some(if has_fired { check } else { early(Timestamp::from_nanos(check)).as_nanos().min(check) })
+            let expects_fire = state & (QUEUED | CHANGED) == 0;
+            Some(if expects_fire { check } else { early(Timestamp::from_nanos(check)).as_nanos().min(check) })
         })
     }
 
@@ -310,7 +317,7 @@ impl Owned<'_> {
 
     /// Checks the deadline of a timer that the caller holds. After `begin_check`, the caller has passed a heavy fence
     /// (F3). If the timer was postponed, `next_check` chooses the moment of the next check. `next_check` gets the
-    /// deadline, and must return a moment at or before the deadline.
+    /// latest permitted moment, and must return that moment or an earlier one.
     pub(crate) fn check(
         &self,
         stamp: u16,
@@ -421,11 +428,13 @@ impl Owned<'_> {
             let (is_armed, deadline) =
                 if is_disarmed(word) { (false, last_deadline(word)) } else { (true, word) };
             let is_ahead = now.is_some_and(|now| now.as_nanos() < deadline);
-            let check = check_before(deadline, now, self.origin().last_check(), &next_check);
+            let latest = if is_armed { deadline } else { deadline.saturating_add(DISARMED_LATER) };
+            let check = check_before(latest, now, self.origin().last_check(), &next_check);
             let next = if state & CHANGED != 0 {
                 state & !CHANGED
             } else if is_ahead || is_armed && now.is_none() {
-                // A disarmed timer keeps its ticket while its last deadline is ahead, since the timer is in use.
+                // A disarmed timer keeps its ticket while its last deadline is ahead, since the timer is in use. No
+                // deadline is in force then, so the check may be late (O3).
                 self.origin().queued(state, check)
             } else if is_armed {
                 return Decision::Due { state, deadline };
@@ -545,16 +554,16 @@ impl Owned<'_> {
     }
 }
 
-/// Returns the moment at which to check a timer with this deadline. The moment is not after the deadline. While
+/// Returns the moment at which to check a timer that must be checked at the moment `latest` or before. While
 /// `last_check` is in the future, the moment is not after `last_check` either.
 fn check_before(
-    deadline: u64,
+    latest: u64,
     now: Option<Timestamp>,
     last_check: u64,
     next_check: impl Fn(Timestamp) -> Timestamp,
 ) -> u64 {
-    let check = next_check(Timestamp::from_nanos(deadline)).as_nanos();
-    debug_assert!(check <= deadline, "O3");
+    let check = next_check(Timestamp::from_nanos(latest)).as_nanos();
+    debug_assert!(check <= latest, "O3");
     if now.is_some_and(|now| now.as_nanos() < last_check) { check.min(last_check) } else { check }
 }
 
@@ -592,7 +601,7 @@ mod tests {
             let mut stale = Vec::new();
             for round in 0..4 {
                 let generation = (first + 2 * round) % GENERATIONS;
-                timer.own();
+                timer.own(true);
                 assert_eq!(timer.generation(), generation);
                 let id = TimerId::new(index, timer.generation());
                 assert!(!stale.contains(&id));
@@ -629,5 +638,54 @@ mod tests {
                 stale.push(id);
             }
         }
+    }
+
+    /// Returns the start of a unit of the state's checks.
+    fn at(unit: u64) -> Timestamp {
+        Timestamp::from_nanos(unit << 20)
+    }
+
+    /// Calls `f` with a new timer, of which a firing is expected or not.
+    fn with_new(expects_fire: bool, f: impl FnOnce(&Owned<'_>)) {
+        let control = Control { state: AtomicU64::new(vacant(2)), deadline: AtomicU64::new(0) };
+        let extras = Extras::new(1, at(0));
+        let timer = extras.view(&control, 0);
+        timer.own(expects_fire);
+        f(&timer);
+    }
+
+    #[test]
+    fn a_new_timer_is_checked_early_unless_it_is_expected_to_fire() {
+        let (early, due) = (at(10), at(20));
+        for (expects_fire, moment) in [(true, due), (false, early)] {
+            with_new(expects_fire, |timer| {
+                assert!(!timer.postpone(due));
+                let Arm::Queue { check, .. } = timer.queue(due, |_| early) else {
+                    panic!("it needs a ticket")
+                };
+                assert_eq!(check, moment);
+            });
+        }
+    }
+
+    #[test]
+    fn a_disarmed_timer_is_checked_after_its_last_deadline_and_an_arming_before_that_needs_a_ticket() {
+        let (first, last, later) = (at(10), at(40), at(60));
+        with_new(false, |timer| {
+            assert!(!timer.postpone(last));
+            let Arm::Queue { stamp, check } = timer.queue(last, |_| first) else {
+                panic!("it needs a ticket")
+            };
+            assert_eq!((check, timer.disarm()), (first, Withdrawn::Armed));
+            assert!(timer.begin_check(stamp));
+            let Check::Later { check, stamp } = timer.check(stamp, first, |latest| latest) else {
+                panic!("the timer is in use")
+            };
+            assert!(check > last && check.as_nanos() <= last.as_nanos() + DISARMED_LATER, "{check:?}");
+            assert!(!timer.postpone(later), "the ticket is too late for this deadline");
+            assert!(matches!(timer.queue(later, |deadline| deadline), Arm::Queue { .. }));
+            assert_eq!(timer.disarm(), Withdrawn::Armed);
+            assert!(!timer.begin_check(stamp), "the former ticket is stale");
+        });
     }
 }

@@ -142,7 +142,7 @@ impl Builder {
         self
     }
 
-    /// Sets the number of shards. A shard is a wheel with a thread of its own. The default is the number of cores on
+    /// Sets the number of shards. A shard is a thread with a wheel for each engine. The default is the number of cores on
     /// which the calling thread may run. On Linux the default is lower if the process's control group grants less
     /// processor time.
     pub fn shards(mut self, shards: usize) -> Self {

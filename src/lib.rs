@@ -42,7 +42,7 @@
 //! | | |
 //! |---|---|
 //! | never early | no handler begins before the delay has passed by the caller's [`Instant`](std::time::Instant) |
-//! | arming holds | a [`Timer`] fires once for the deadline that was acknowledged last, and not before it |
+//! | arming holds | after several armings, a [`Timer`] fires once: for the last acknowledged deadline, and not before it |
 //! | at most once | each timer ends in exactly one way: it fires once, is cancelled, or is returned by the shutdown |
 //! | exact cancel | after [`Cancel::Cancelled`] the handler does not run and has not begun; else [`Cancel`] says why |
 //! | lateness | less than one tick, plus a thread's wake-up, plus the wait in the workers' queue; [`Stats`] shows it |

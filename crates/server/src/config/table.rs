@@ -102,8 +102,8 @@ settings! {
     /// The file of the certificate's private key, in PEM.
     tls_key: Option<PathBuf>, "tls.key" = "";
 
-    /// The greatest number of connections. Beyond it, a connection without a request under way is closed to make room
-    /// for a new one. If there is none, the new one gets 503, or is closed (TLS).
+    /// The greatest number of connections. Beyond it, a connection without a request under way is closed to make room.
+    /// If there is none, the new connection gets 503, or is closed (TLS).
     max_connections: u32, "limits.connections" = "4096";
     /// The greatest size of a request's header.
     max_header: Size, "limits.header" = "16KiB";

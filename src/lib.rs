@@ -49,9 +49,9 @@
 //!
 //! # Vocabulary
 //!
-//! *tick*: the unit of a wheel's time. *deadline*: the moment at or after which a timer may fire. *shard*: a thread with
-//! a wheel for each engine, or a part of an event loop. *turn*: one pass over a shard's wheels. *lane*: the queue of the
-//! *tickets* by which a thread tells a shard about its timers. *stale*: describes an id whose timer has ended.
+//! *tick*: the unit of a wheel's time. *deadline*: the moment at or after which a timer may fire. *shard*: a thread
+//! with a wheel for each engine, or a part of an event loop. *turn*: one pass over a shard's wheels. *lane*: the queue
+//! of the *tickets* by which a thread tells a shard about its timers. *stale*: describes an id whose timer has ended.
 //!
 //! # Features
 //!

@@ -142,8 +142,8 @@ impl Builder {
         self
     }
 
-    /// Sets the number of shards. A shard is a thread with a wheel for each engine. The default is the number of cores on
-    /// which the calling thread may run. On Linux the default is lower if the process's control group grants less
+    /// Sets the number of shards. A shard is a thread with a wheel for each engine. The default is the number of cores
+    /// on which the calling thread may run. On Linux the default is lower if the process's control group grants less
     /// processor time.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards_option = Some("shards");
@@ -181,8 +181,8 @@ impl Builder {
     /// A handler that blocks delays the other timers of its shard. 1.25 to 1.5 milliseconds after the handlers of a
     /// turn began, and after the wake-ups of two threads, a worker takes the shard over. The delay is longer only if as
     /// many handlers block as there are workers, or if the machine has no core for the other threads.
-    /// [`Stats`](crate::Stats) counts the takeovers. On Linux the alarms for this take a file descriptor for each shard,
-    /// and one more. If the process has none left, the engine does without.
+    /// [`Stats`](crate::Stats) counts the takeovers. On Linux the alarms for this take a file descriptor for each
+    /// shard, and one more. If the process has none left, the engine does without.
     ///
     /// Unless the shards are [`unpinned`](Self::unpinned), a handler may run on a thread that is pinned to a core.
     /// Threads that it starts inherit the pinning, so a program should start its threads and pools elsewhere.
@@ -261,7 +261,8 @@ impl Builder {
     /// slot, 16 more for the slot of a [`Timer`](crate::Timer), 8 bytes for each ticket, which is the entry of a timer
     /// in a wheel. A ticket that is more than 2^25 ticks ahead takes 16 bytes. The ticket of a cancelled timer stays
     /// until its shard looks at it. The wheels hold at most about twice as many tickets as there are pending and owned
-    /// timers, plus 65,536. Each thread that cancels or drops timers, or arms them for earlier deadlines, may add 4,096.
+    /// timers, plus 65,536. Each thread that cancels or drops timers, or arms them for earlier deadlines, may add
+    /// 4,096.
     pub fn capacity(mut self, capacity: u32) -> Self {
         self.capacity = capacity;
         self

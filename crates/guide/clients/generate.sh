@@ -2,4 +2,5 @@
 python3 -m venv python
 python/bin/pip install --quiet --retries 1 --only-binary :all: openapi-python-client==0.29.1
 tourbillond openapi > openapi.json
-PATH=$PWD/python/bin:$PATH openapi-python-client generate --path openapi.json --meta none --output-path tourbillond_client
+export PATH=$PWD/python/bin:$PATH
+openapi-python-client generate --path openapi.json --meta none --output-path tourbillond_client

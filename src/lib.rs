@@ -1,10 +1,9 @@
 //! A timer engine for servers that arm a timeout for nearly everything and see nearly none of them fire.
 //!
 //! Any thread schedules, moves and cancels timers without a lock; only its first call on an engine takes one. Threads
-//! with timers of their own write to different cache lines. Each shard has a hierarchical timing wheel and a pinned
-//! thread of its own, which fires due timers. If a handler does not return, a worker takes over the shard. A shard does
-//! not write to a timer before a ticket of the timer is due: the wheel holds 8-byte *tickets*, and a cancel is one
-//! compare-and-swap on the timer's own word.
+//! with timers of their own write to different cache lines. A *shard* is a thread that fires due timers, one for each
+//! core by default, with a hierarchical timing wheel for each engine. If a handler blocks, another thread takes over
+//! the shard. Deadlines are rounded up to a *tick*, 1 ms by default.
 //!
 //! ```
 //! use std::time::Duration;
@@ -17,32 +16,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # The path of a ticket
+//! # Parts
 //!
-//! ```text
-//!  any thread                         leader of a shard (pinned)            the same, or a worker
-//!  ----------                         --------------------------            ---------------------
-//!  take a slot, write the payload
-//!  arm the timer's word
-//!  post a ticket ──► lane ──┐
-//!  any thread ─────► lane ──┴─► drain ──► wheel ──► chunk of due ────────►  claim by one CAS, or skip
-//!                                          │        tickets                 run the handler
-//!  cancel: one CAS on the word;            ▼                                free the slot
-//!  the ticket dies in the lane       sleep until the
-//!  or in the wheel                   next deadline
-//! ```
-//! [`Engine`]s with any type of payload share a set of [`Shards`], and run this pipeline on the set's threads. Each
-//! engine has lanes and wheels of its own. [`DrivenShards`] run the pipeline on a manual clock and the caller's thread.
-//! [`LoopShard`]s run it in the event loops of a program. [`wheel`] is the wheel alone. A [`Timer`] keeps a slot of its
-//! own; a program arms and disarms it any number of times, by a store and a load each. [`extend`] is the interface for
-//! crates that build a layer on the engine.
+//! [`Engine`]s with any type of payload share a set of [`Shards`]. [`DrivenShards`] are a set on a manual clock and the
+//! caller's thread, for tests. [`LoopShard`]s are the shards of a program's event loops. A [`Timer`] belongs to one
+//! owner, for example a connection, which arms and disarms it any number of times, by a store and a load each.
+//! [`wheel`] is the wheel alone. [`extend`] is the interface for crates that build a layer on the engine.
 //!
 //! # Guarantees
 //!
 //! | | |
 //! |---|---|
 //! | never early | no handler begins before the delay has passed by the caller's [`Instant`](std::time::Instant) |
-//! | arming holds | a [`Timer`] fires once for the deadline that was acknowledged last, and not before it |
+//! | arming holds | after several armings, a [`Timer`] fires once: for the last acknowledged deadline, and not before it |
 //! | at most once | each timer ends in exactly one way: it fires once, is cancelled, or is returned by the shutdown |
 //! | exact cancel | after [`Cancel::Cancelled`] the handler does not run and has not begun; else [`Cancel`] says why |
 //! | lateness | less than one tick, plus a thread's wake-up, plus the wait in the workers' queue; [`Stats`] shows it |
@@ -53,26 +39,19 @@
 //!
 //! # Limits
 //!
-//! - Memory for slots grows with the peak number of timers (16 bytes and the payload each, 16 more for a [`Timer`]) and
-//!   is kept until the engine is dropped. The 8-byte ticket of a cancelled timer stays until its shard looks at the
-//!   ticket. The wheels hold at most about twice as many tickets as there are pending and owned timers, plus 65,536.
-//!   Each thread that cancels or drops timers, or arms them for earlier deadlines, may add 4,096.
-//! - An id stays distinguishable from later ids of its slot until the slot has been reused 2^39 times. In an engine
-//!   with a capacity above the default, the number is 2^31 for the slots beyond the first 16,777,216.
-//! - The child of a fork has none of the engine's threads. In the child, an engine that was built before the fork
-//!   refuses to schedule, move or arm timers, at once and as `Forked`. [`Handle::is_forked`] returns true. Timers can
-//!   be cancelled and disarmed, and a shutdown returns the rest. A daemon forks first, detaches, and builds its engine
-//!   afterwards. A fork that is followed by exec is unaffected.
+//! - Memory grows with the peak number of timers, and is kept until the engine is dropped: see [`Builder::capacity`].
+//! - An id may name another timer once its slot in memory has been reused 2^39 times, or 2^31 in a part of an engine
+//!   whose capacity is above the default: see [`TimerId`].
+//! - The child of a fork has none of the engine's threads. There an engine that was built before the fork refuses
+//!   timers as `Forked`. So a daemon forks first, detaches, and builds its engine afterwards. A fork that is followed
+//!   by exec is unaffected.
 //! - The end of time is 584 years after the clock's origin; later deadlines are clamped to that moment.
 //!
 //! # Vocabulary
 //!
-//! *tick*: the unit of a wheel's time. *deadline*: the moment at or after which a timer may fire. *slot* of a wheel: a
-//! list of tickets. *level*: a ring of slots. *wheel*: all levels of one engine at one shard. *ticket*: an entry that
-//! says "look at this timer at this tick". *shard*: a thread with the wheels of the engines that use it. *station*: one
-//! engine's part of a shard. *lane*: the queue of one thread's tickets to one station. *chunk*: up to 32 tickets,
-//! stored and handed over together. *stale*: describes a ticket or an id whose timer has ended. *turn*: one pass of a
-//! shard's loop.
+//! *tick*: the unit of a wheel's time. *deadline*: the moment at or after which a timer may fire. *shard*: a thread
+//! with a wheel for each engine, or a part of an event loop. *turn*: one pass over a shard's wheels. *lane*: the queue
+//! of the *tickets* by which a thread tells a shard about its timers. *stale*: describes an id whose timer has ended.
 //!
 //! # Features
 //!

@@ -187,6 +187,60 @@ fn numbers(text: &str) -> Vec<&str> {
     parts.map(|part| part.trim_matches(['.', ','])).filter(|part| !part.is_empty()).collect()
 }
 
+/// Returns the paragraphs, items of lists and rows of tables of a page.
+fn parts(page: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    let mut before = "";
+    for line in page.lines() {
+        let begins = before.trim().is_empty() || line.starts_with(['|', '#', '-', '*', '`']);
+        match parts.last_mut() {
+            Some(last) if !begins => *last += &format!("\n{line}"),
+            _ => parts.push(line.to_owned()),
+        }
+        before = line;
+    }
+    parts
+}
+
+/// Returns the numbers in `part` that are in no table of results to which `part` leads. Returns none if it leads to no
+/// such table.
+fn strays(page: &Path, part: &str) -> Vec<String> {
+    let targets: Vec<_> =
+        targets(part).into_iter().filter(|target| target.contains("benches/results/")).collect();
+    let files = targets.iter().map(|target| target.split('#').next().unwrap());
+    let figures: String = files.map(|file| read(page.parent().unwrap().join(file))).collect();
+    let words = targets.iter().fold(part.to_owned(), |words, target| words.replace(target, ""));
+    // Code has names with digits.
+    let words: String = words.split('`').step_by(2).collect();
+    let known = numbers(&figures);
+    let numbers = numbers(&words).into_iter().filter(|_| !targets.is_empty());
+    numbers.filter(|number| !known.contains(number)).map(str::to_owned).collect()
+}
+
+#[test]
+fn figures_beside_a_link_to_results_stand_there() {
+    let is_for_users =
+        |page: &&PathBuf| page.ends_with("README.md") || page.parent().unwrap().ends_with("guide");
+    let mut count = 0;
+    let mut errors = Vec::new();
+    for page in pages().iter().filter(is_for_users) {
+        for part in parts(&read(page)) {
+            count += usize::from(part.contains("benches/results/"));
+            errors.extend(
+                strays(page, &part).into_iter().map(|number| format!("{}: {number}", page.display())),
+            );
+        }
+    }
+    assert_eq!(errors, [""; 0]);
+    assert!(count > 6, "{count} parts");
+
+    let page = root().join("README.md");
+    assert_eq!(parts("a\nb\n\n- c\n  d\n- e\n| f |"), ["a\nb\n", "- c\n  d", "- e", "| f |"]);
+    let part = "It takes [0.123456 ms](benches/results/servers.md#requests), or 32.5 ms with `x2`.";
+    assert_eq!(strays(&page, part), ["0.123456"]);
+    assert_eq!(strays(&page, "It takes 0.123456 ms."), [""; 0]);
+}
+
 #[test]
 fn the_numbers_of_the_first_screen_stand_in_the_book() {
     let page = read("README.md");

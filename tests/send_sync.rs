@@ -12,8 +12,8 @@ use tourbillon::wheel::{Expired, Wheel};
 use tourbillon::{
     ArmError, Armed, BatchError, BuildError, Builder, Cancel, Clock, Disarm, DrivenEngine, DrivenShards,
     Engine, Executor, Fired, Handle, Job, Lateness, LoopLeft, LoopShard, ManualClock, MonotonicClock, On,
-    OwnedStats, RescheduleError, ScheduleError, ShardStats, Shards, Stats, SystemClock, Tick, Timer, TimerId,
-    TimerRef, Timestamp, Unfired,
+    OwnedStats, Refusal, RescheduleError, ScheduleError, ShardStats, Shards, Stats, SystemClock, Tick, Timer,
+    TimerId, TimerRef, Timestamp, Unfired,
 };
 
 /// A payload that can be sent to another thread, but not shared between threads.
@@ -119,11 +119,32 @@ fn what_comes_back_is_as_sendable_as_its_payload() {
     error::<RescheduleError<Payload>>();
     error::<BuildError>();
     error::<ArmError>();
+    error::<Refusal>();
     send::<(Armed, Disarm, OwnedStats)>();
     sync::<(Armed, Disarm, ArmError, OwnedStats)>();
     // Outcomes can carry any payload, and so can the wheel.
     unwinding::<Cancel<Rc<()>>>();
     unwinding::<Wheel<Rc<()>>>();
+}
+
+#[test]
+fn a_refusal_goes_by_a_question_mark_with_and_without_its_payload() {
+    fn whole(handle: &Handle<Payload>) -> Result<(), Box<dyn Error>> {
+        handle.schedule(Duration::ZERO, Cell::new(1)).map_err(Refusal::from)?;
+        Ok(())
+    }
+    fn single(handle: &Handle<Payload>) -> Result<TimerId, Refusal> {
+        Ok(handle.schedule(Duration::ZERO, Cell::new(1))?)
+    }
+    fn batch(handle: &Handle<Payload>) -> Result<Vec<TimerId>, Refusal> {
+        Ok(handle.schedule_batch([(Duration::ZERO, Cell::new(1))])?)
+    }
+    let engine = Builder::new().driven(|_: Fired<'_, Payload>| {}).unwrap();
+    let handle = engine.handle();
+    drop(handle.shutdown());
+    assert_eq!(whole(handle).unwrap_err().downcast_ref(), Some(&Refusal::ShutDown));
+    assert_eq!(single(handle), Err(Refusal::ShutDown));
+    assert_eq!(batch(handle), Err(Refusal::ShutDown));
 }
 
 #[test]

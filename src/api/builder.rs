@@ -142,8 +142,8 @@ impl Builder {
         self
     }
 
-    /// Sets the number of shards. A shard is a wheel with a thread of its own. The default is the number of cores on
-    /// which the calling thread may run. On Linux the default is lower if the process's control group grants less
+    /// Sets the number of shards. A shard is a thread with a wheel for each engine. The default is the number of cores
+    /// on which the calling thread may run. On Linux the default is lower if the process's control group grants less
     /// processor time.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards_option = Some("shards");
@@ -175,30 +175,20 @@ impl Builder {
         self
     }
 
-    /// Runs handlers on the engine's own threads, and sets the number of workers. Handlers run on the engine's own
-    /// threads by default. At most `workers` handlers run at a time. The engine has a thread for each shard and a
-    /// thread for each worker, and handlers run on any of these threads. One more thread only waits for the alarms that
-    /// are described below.
+    /// Runs handlers on the engine's own threads, as by default, and sets the number of workers. At most `workers`
+    /// handlers run at a time. They run on the threads of the shards and of the workers.
     ///
-    /// A shard's thread itself runs the handlers of up to 1,024 due timers. Waking another thread for them would take
-    /// as long as the shard's own wake-up took, and longer if the cores are busy. The shard's thread sets an alarm of
-    /// the system before it runs handlers. If the handlers have not returned when the alarm rings, 1.25 to 1.5
-    /// milliseconds after they began, another thread takes the shard over. The wake-ups of two threads add to that
-    /// time. On Linux the alarms take a file descriptor for each shard, and one more. If the process has no descriptors
-    /// left, the engine does without.
+    /// A handler that blocks delays the other timers of its shard. 1.25 to 1.5 milliseconds after the handlers of a
+    /// turn began, and after the wake-ups of two threads, a worker takes the shard over. The delay is longer only if as
+    /// many handlers block as there are workers, or if the machine has no core for the other threads.
+    /// [`Stats`](crate::Stats) counts the takeovers. On Linux the alarms for this take a file descriptor for each
+    /// shard, and one more. If the process has none left, the engine does without.
     ///
-    /// After a takeover, the due timers of the shard go to the workers for a while: the next 16 times, up to 1,024
-    /// times if takeovers recur. So once in a while a handler that blocks delays other timers of its shard by 1.5
-    /// milliseconds and the two wake-ups. The delay is longer only if the number of blocked handlers reaches the number
-    /// of workers, or if the machine has no core for the other threads. [`Stats`](crate::Stats) counts the takeovers.
+    /// Unless the shards are [`unpinned`](Self::unpinned), a handler may run on a thread that is pinned to a core.
+    /// Threads that it starts inherit the pinning, so a program should start its threads and pools elsewhere.
     ///
-    /// A shard's thread is pinned to its core unless the shards are [`unpinned`](Self::unpinned). Threads that a
-    /// handler starts inherit the pinning, and `available_parallelism` returns one in a handler. A program should start
-    /// its threads and pools elsewhere.
-    ///
-    /// The workers are not a rayon pool. Work that a handler gives to rayon goes to rayon's global pool. In that pool,
-    /// the work must not wait for handlers of this engine. With `rayon_pool` (feature `rayon`) such work stays in the
-    /// engine's pool, where calls of this engine do not wait for handlers.
+    /// Work that a handler gives to rayon's global pool must not wait for handlers of this engine: see `rayon_pool`
+    /// (feature `rayon`).
     pub fn workers(mut self, workers: usize) -> Self {
         self.shards_option = Some("workers");
         self.workers = Some(workers);
@@ -268,8 +258,11 @@ impl Builder {
     /// [`Stats::engine_full`](crate::Stats::engine_full), and `health` reports `full`.
     ///
     /// Memory is allocated as it is needed, and kept until the engine is dropped: 16 bytes and the payload for each
-    /// slot, 16 more for the slot of a [`Timer`](crate::Timer), 8 bytes for each ticket. A ticket that is more than
-    /// 2^25 ticks ahead takes 16 bytes.
+    /// slot, 16 more for the slot of a [`Timer`](crate::Timer), 8 bytes for each ticket, which is the entry of a timer
+    /// in a wheel. A ticket that is more than 2^25 ticks ahead takes 16 bytes. The ticket of a cancelled timer stays
+    /// until its shard looks at it. The wheels hold at most about twice as many tickets as there are pending and owned
+    /// timers, plus 65,536. Each thread that cancels or drops timers, or arms them for earlier deadlines, may add
+    /// 4,096.
     pub fn capacity(mut self, capacity: u32) -> Self {
         self.capacity = capacity;
         self

@@ -273,7 +273,8 @@ impl<T: Send + 'static> Handle<T> {
         batch_result(&self.core, batch, |batch| timers.schedule_batch(&mut lend(timers.admission()), batch))
     }
 
-    /// Cancels a pending timer and returns its payload.
+    /// Cancels a pending timer and returns its payload. `id` must come from this engine: an id of another engine may
+    /// name a timer of this one.
     ///
     /// # Cancellation
     ///

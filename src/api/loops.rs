@@ -335,8 +335,7 @@ impl<T: Send + 'static> On<'_, T> {
 
     /// Arms an owned timer for `deadline`, and moves the timer to this shard. A later [`Timer::arm_at`] may move the
     /// timer again, to the shard of the calling thread. A later call of this function for this shard keeps the timer at
-    /// this shard. Only a request to check an earlier timer, left at another loop, may move the timer to that loop: if
-    /// both timers have had the same slot, it fits with a probability of 2^-15.
+    /// this shard. In a rare case another loop may take it ("Known limits" in `src/DESIGN.md`).
     ///
     /// If the timer's present shard is checking the timer at this moment, the timer stays at that shard. Then the call
     /// returns [`Armed::Stays`], or [`Armed::Running`] if the handler has begun.

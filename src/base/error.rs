@@ -31,6 +31,8 @@ impl fmt::Display for Refusal {
     }
 }
 
+impl std::error::Error for Refusal {}
+
 /// The error of a timer that was not scheduled. The error hands the payload back.
 pub struct ScheduleError<T> {
     /// The reason why the timer was not scheduled.
@@ -126,6 +128,13 @@ impl<T> fmt::Display for ScheduleError<T> {
 
 impl<T> std::error::Error for ScheduleError<T> {}
 
+/// Drops the payload, so that `?` returns the reason alone.
+impl<T> From<ScheduleError<T>> for Refusal {
+    fn from(error: ScheduleError<T>) -> Self {
+        error.kind
+    }
+}
+
 impl<T> fmt::Debug for BatchError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BatchError")
@@ -143,6 +152,13 @@ impl<T> fmt::Display for BatchError<T> {
 }
 
 impl<T> std::error::Error for BatchError<T> {}
+
+/// Drops the ids and the payloads, so that `?` returns the reason alone. The timers that were scheduled stay pending.
+impl<T> From<BatchError<T>> for Refusal {
+    fn from(error: BatchError<T>) -> Self {
+        error.kind
+    }
+}
 
 impl<T> fmt::Debug for RescheduleError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -34,11 +34,12 @@ pub struct NamespaceLimits {
     /// The greatest number of schedules. By default, the service's `limits.schedules` applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_schedules: Option<u64>,
-    /// The greatest number of deliveries per second. Further deliveries wait; waiting does not count as an attempt.
+    /// The greatest number of deliveries per second by one node; each node of a service counts for itself. Further
+    /// deliveries wait; waiting does not count as an attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub rate_per_second: Option<u32>,
-    /// The greatest number of concurrent deliveries.
+    /// The greatest number of concurrent deliveries by one node; each node of a service counts for itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub concurrency: Option<u32>,

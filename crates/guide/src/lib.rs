@@ -24,6 +24,7 @@ pages! {
     durable = "durable.md",
     postgres = "postgres.md",
     service = "service.md",
+    clients = "clients.md",
     receivers = "receivers.md",
     schedules = "schedules.md",
     operating = "operating.md",

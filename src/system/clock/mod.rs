@@ -31,9 +31,9 @@ use core::time::Duration;
 /// A source of time that an engine can run on.
 ///
 /// A clock should not run backwards. If it does, the engine waits until the clock has caught up, and nothing panics.
-/// Nothing fires early, with one exception. A one-shot may be scheduled after the step back in the memory slot of an
-/// ended timer whose tick had come, and for that tick. One of 2^15 such one-shots may fire early, by less than the
-/// step. A clock must not panic, because the shards' threads read it.
+/// Nothing fires early, with one rare exception: a one-shot that is scheduled after the step back, in the memory slot
+/// of an ended timer, may fire early by less than the step. A clock must not panic, because the shards' threads read
+/// it.
 pub trait Clock: Send + Sync {
     /// Returns the present moment, or a slightly later moment. Deadlines are counted from the returned moment.
     fn now(&self) -> Timestamp;

@@ -98,7 +98,7 @@ pub(crate) fn results() -> Results {
 /// Makes a page for tests that has all blocks, each empty.
 pub(crate) fn page() -> String {
     let block = |name: &str| format!("## {name}\n\n<!-- begin {name} -->\n<!-- end {name} -->\n");
-    ["machine", "questions", "losses", "index"].map(block).concat()
+    ["machine", "questions", "cautions", "losses", "index"].map(block).concat()
 }
 
 fn empty(name: &str) -> Row {

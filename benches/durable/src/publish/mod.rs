@@ -47,9 +47,10 @@ fn make(results: &Results, plots: &[plots::Picture]) -> Result<String, Box<dyn E
     let mut page = String::from(
         "# Durable timers beside their peers\n\n\
          <!-- `cargo run --release -- publish` in benches/durable makes this page from durable/book.json. -->\n\n\
-         The same work for all, on one machine, client and server on its cores. A cell is the median over the rounds, with \
-         the smallest and the largest figure; `-` where a peer lacks the feature. \"Survives\" is what an answer survives: \
-         figures of different kinds are not comparable. How it is measured is in [benches/durable](../durable/README.md).\n\n",
+         In each case the same work for all, on one machine, client and server on its cores. Cases may be of several commits \
+         and machines, which the first table and the lines below it name. So compare figures of one case only. A cell is \
+         the median over the rounds, with the smallest and the largest figure; `-` where a peer lacks the feature. \"Survives\" is what an answer survives: figures of different kinds are not comparable. How it \
+         is measured is in [benches/durable](../durable/README.md).\n\n",
     );
     page += &machine(results);
     page += &goals::goals(results)?;
@@ -111,9 +112,10 @@ fn machine(results: &Results) -> String {
     lines + &format!("\nAll cases took {} minutes together.\n\n", all.div_ceil(60)) + &other_versions(results)
 }
 
-/// Returns a line for each case that was measured with other program versions than the newest run.
+/// Names the cases that were measured on another processor or with other program versions than the newest run. Cases
+/// with the same differences share a line.
 fn other_versions(results: &Results) -> String {
-    let mut lines = String::new();
+    let mut cases_of: Vec<(String, Vec<String>)> = Vec::new();
     for case in CASES.iter().filter_map(|case| results.case(case.name)) {
         let is_other = |(name, version): &(&String, &String)| {
             results.versions.get(*name).is_some_and(|newest| newest != *version)
@@ -124,11 +126,19 @@ fn other_versions(results: &Results) -> String {
             .filter(is_other)
             .map(|(name, version)| format!("{name} {version}"))
             .collect();
-        if !others.is_empty() {
-            lines += &format!("`{}` was measured with {}.\n\n", case.case, others.join("; "));
+        if others.is_empty() {
+            continue;
+        }
+        let (others, name) = (others.join("; "), format!("`{}`", case.case));
+        match cases_of.iter_mut().find(|(known, _)| *known == others) {
+            Some((_, names)) => names.push(name),
+            None => cases_of.push((others, vec![name])),
         }
     }
-    lines
+    let line = |(others, names): &(String, Vec<String>)| {
+        format!("Measured with {others}: {}.\n\n", names.join(", "))
+    };
+    cases_of.iter().map(line).collect()
 }
 
 fn of_section(section: &Section, results: &Results) -> Result<String, Box<dyn Error>> {
@@ -260,13 +270,23 @@ pub(crate) mod tests {
         let row = &mut results.cases[0].rows[0];
         row.numbers.get_mut("waiting_rate").unwrap().push(31_000.0);
         let page = make(&results, &[]).unwrap();
-        assert!(page.contains("`create` was measured with node 20.\n"), "{page}");
+        assert!(page.contains("\nMeasured with node 20: `create`.\n"), "{page}");
         assert!(page.contains("In one round only: BullMQ, AOF always.\n"), "{page}");
         assert!(page.contains("\nNot measured: tourbillon-durable, redb, ProcessCrash; "), "{page}");
         results.cases[0].rows[0].numbers.get_mut("waiting_rate").unwrap().pop();
         results.set_versions(BTreeMap::from([("node".to_owned(), "20".to_owned())]));
         let page = make(&results, &[]).unwrap();
-        assert!(!page.contains("In one round only") && !page.contains("was measured with"), "{page}");
+        assert!(!page.contains("In one round only") && !page.contains("Measured with"), "{page}");
+    }
+
+    #[test]
+    fn cases_with_the_same_differences_share_a_line() {
+        let mut herd = results(30_000.0, 14_000.0).cases.remove(0);
+        herd.case = "herd".to_owned();
+        let mut both = results(30_000.0, 14_000.0);
+        both.put(herd);
+        both.set_versions(BTreeMap::from([("node".to_owned(), "24".to_owned())]));
+        assert_eq!(other_versions(&both), "Measured with node 20: `create`, `herd`.\n\n");
     }
 
     #[test]

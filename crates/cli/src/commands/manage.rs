@@ -48,10 +48,10 @@ pub(crate) struct Set {
     /// The greatest number of schedules, or `none` for the service's limit
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u64>)]
     max_schedules: Option<Limit<u64>>,
-    /// The greatest number of deliveries per second, or `none`
+    /// The greatest number of deliveries per second by each node, or `none`
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u32>)]
     rate: Option<Limit<u32>>,
-    /// The greatest number of concurrent deliveries, or `none`
+    /// The greatest number of concurrent deliveries by each node, or `none`
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u32>)]
     concurrency: Option<Limit<u32>>,
     /// The greatest size of a delivery's body in bytes, or `none`

@@ -20,6 +20,7 @@
 #![cfg(unix)]
 
 mod blocks;
+mod clients;
 mod compiled;
 mod session;
 mod shell;

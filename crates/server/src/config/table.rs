@@ -102,7 +102,8 @@ settings! {
     /// The file of the certificate's private key, in PEM.
     tls_key: Option<PathBuf>, "tls.key" = "";
 
-    /// The greatest number of connections. Further connections are closed at once.
+    /// The greatest number of connections. Beyond it, a connection without a request under way is closed to make room.
+    /// If there is none, the new connection gets 503, or is closed (TLS).
     max_connections: u32, "limits.connections" = "4096";
     /// The greatest size of a request's header.
     max_header: Size, "limits.header" = "16KiB";
@@ -221,7 +222,8 @@ settings! {
     /// The name of this node, for people. By default, it is the name of the host.
     redis_node: Option<String>, "redis.node" = "";
     /// The length of a node's lease on its shards, from 100 ms to an hour. If the node's machine or network fails, its
-    /// timers wait for this time until other nodes take over its shards. The death of a process is noticed at once.
+    /// timers wait for this time until other nodes take over its shards. The death of a process is noticed within some
+    /// two seconds.
     redis_ttl: Duration, "redis.ttl" = "10s";
     /// How far the servers' data may go back in time while the service runs. A failover to a replica without the last
     /// writes sets the data back a little. If the data go back further than this, as after a restart from an older

@@ -13,6 +13,7 @@ use crate::workloads::family_of;
 use list::QUESTIONS;
 use question::Against::{Best, Only};
 use question::Question;
+use reasons::{FASTER_CLOCK, NO_GAIN, NOT_FASTER};
 use std::fmt;
 use tourbillon_book::figure::figure;
 
@@ -103,6 +104,21 @@ pub(super) fn losses(results: &Results) -> String {
         format!("- {}: {why}", entries.join("; "))
     };
     reasons.into_iter().map(paragraph).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the page's text on the cases in which a user should not expect a gain.
+pub(super) fn cautions(results: &Results) -> String {
+    let of_servers = QUESTIONS.iter().filter(|question| family_of(question.workload) == Family::Servers);
+    let answers: Vec<_> = of_servers.map(|question| question.answer(results)).collect();
+    let verdicts =
+        format!("Of {} questions about such servers: {}.", answers.len(), Count::of(answers.iter()));
+    let text = |text| fill_in(text, results);
+    [
+        format!("- *A server on tokio gains no time.* {verdicts} {}", text(NO_GAIN)),
+        format!("- *Much of the lead in arming is a faster clock.* {}", text(FASTER_CLOCK)),
+        format!("- *A timer that a connection keeps is not faster in futures.* {}", text(NOT_FASTER)),
+    ]
+    .join("\n")
 }
 
 /// The answer to a question, computed from the results.
@@ -239,6 +255,14 @@ mod tests {
     }
 
     #[test]
+    fn cautions_count_the_verdicts_about_servers() {
+        let text = cautions(&synthetic::results());
+        let servers = QUESTIONS.iter().filter(|question| family_of(question.workload) == Family::Servers);
+        assert!(text.contains(&format!("Of {} questions about such servers: ", servers.count())), "{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("- *")).count(), 3, "{text}");
+    }
+
+    #[test]
     fn questions_without_figures_are_not_measured() {
         let results = Results { outcomes: Vec::new(), ..synthetic::results() };
         let table = table(&results);
@@ -267,7 +291,7 @@ mod tests {
     fn reasons_and_texts_of_workloads_have_figures_of_the_book_only() {
         let of_workloads = WORKLOADS.iter().flat_map(|workload| [workload.about, workload.reading]);
         let of_questions = QUESTIONS.iter().flat_map(|question| [question.why, question.text]);
-        for text in of_workloads.chain(of_questions) {
+        for text in of_workloads.chain(of_questions).chain([NO_GAIN, FASTER_CLOCK, NOT_FASTER]) {
             for piece in text::pieces(text) {
                 match piece {
                     text::Piece::Words(words) => {

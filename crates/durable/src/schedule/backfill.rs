@@ -131,9 +131,9 @@ impl Schedules {
     }
 
     /// Makes occurrences for instants of a schedule: for the first `limit` instants that are not before `from`, and not
-    /// later than `until`. The occurrences are due at once. Instants that have not come yet are left out: an instant has
-    /// come when its occurrence would be due. Instants that wait for a decision or for their occurrences are left out,
-    /// too, because they get their occurrences by the schedule's own rule.
+    /// later than `until`. The occurrences are due at once. Instants that have not come yet are left out: an instant
+    /// has come when its occurrence would be due. Instants that wait for a decision or for their occurrences are left
+    /// out, too, because they get their occurrences by the schedule's own rule.
     ///
     /// The id of an occurrence is computed from its instant, and the store remembers this id for an hour after the
     /// occurrence has ended. Until then, a repeated call makes no second occurrence for the instant. With `only`, the

@@ -66,8 +66,9 @@ impl ScheduleRunner {
         Ok(followed)
     }
 
-    /// Recomputes the next instant of a schedule. It differs if it was computed while the store's clock was ahead of the
-    /// true time, or before a change of the rules of a time zone. Also brings back a decision that was put off then. Returns true if the schedule has changed.
+    /// Recomputes the next instant of a schedule. It differs if it was computed while the store's clock was ahead of
+    /// the true time, or before a change of the rules of a time zone. Also brings back a decision that was put off
+    /// then. Returns true if the schedule has changed.
     fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         let correction = |timer: &Timer, stored: &Stored, now| -> Result<_, ScheduleFault> {
             match stored.progress {

@@ -27,8 +27,8 @@ use std::sync::{Arc, PoisonError};
 /// While a call removes, pauses or changes a schedule, another process may be about to store occurrences by the
 /// schedule's former rule. In a store that processes share ([`TimerStore::is_shared`]), the call waits for that
 /// process, for at most ten seconds, and fails if the wait was in vain; the change is stored all the same. So once such
-/// a call has returned, no decision stores occurrences by the former rule, unless its process has stood still for longer
-/// than a lease, or the store's clock has been set ahead by more than the rest of a lease. A call of
+/// a call has returned, no decision stores occurrences by the former rule, unless its process has stood still for
+/// longer than a lease, or the store's clock has been set ahead by more than the rest of a lease. A call of
 /// [`trigger`](Self::trigger) or [`backfill`](Self::backfill) that has begun before may still store its occurrences.
 ///
 /// # Examples
@@ -77,9 +77,9 @@ impl Schedules {
     /// The kind of the timers that store schedules.
     pub const KIND: &'static str = KIND;
 
-    /// Gives access to the schedules in this store. A process makes one such value for a store, and clones it. The locks
-    /// of a schedule belong to the value. If a process makes two values for a store that no other process shares, a
-    /// change by one of them does not wait for a decision by the other.
+    /// Gives access to the schedules in this store. A process makes one such value for a store, and clones it. The
+    /// locks of a schedule belong to the value. If a process makes two values for a store that no other process shares,
+    /// a change by one of them does not wait for a decision by the other.
     #[must_use]
     pub fn new(store: Arc<dyn TimerStore>) -> Self {
         Self::with(store, None)
@@ -122,16 +122,16 @@ impl Schedules {
         let schedules = self.clone();
         self.0.add_runtime(builder.incarnation());
         builder
-            // The handler reads the schedule from the store, because it may have changed since the claim. A payload that
-            // cannot be read must not make the timer dead.
+            // The handler reads the schedule from the store, because it may have changed since the claim. A payload
+            // that cannot be read must not make the timer dead.
             .decide_by(KIND, move |delivery| runner.deliver(&delivery))
             .follow_clock(move || schedules.follow_clock().map(drop))
     }
 
     /// Recomputes the next instants of schedules. They differ after a time in which the store's clock was ahead of the
-    /// true time, and after a change of the rules of a time zone. Returns the number of schedules that changed. A runtime
-    /// with these schedules calls this method at its start, and whenever the store's clock was set back. The call reads
-    /// all schedules.
+    /// true time, and after a change of the rules of a time zone. Returns the number of schedules that changed. A
+    /// runtime with these schedules calls this method at its start, and whenever the store's clock was set back. The
+    /// call reads all schedules.
     ///
     /// # Errors
     ///
@@ -472,8 +472,8 @@ impl Schedules {
     }
 
     /// Pauses a schedule. Instants during the pause get no occurrences, and count neither as missed nor as skipped.
-    /// Instants that have come before the pause wait for the resume, if they have no occurrences yet. Stored occurrences
-    /// are still delivered.
+    /// Instants that have come before the pause wait for the resume, if they have no occurrences yet. Stored
+    /// occurrences are still delivered.
     ///
     /// # Errors
     ///

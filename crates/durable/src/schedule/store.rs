@@ -300,8 +300,8 @@ impl ScheduleStore {
         Err(contended().into())
     }
 
-    /// Changes the counters of a schedule whose occurrences are stored already, or notes these occurrences. If the schedule has been removed since
-    /// then, nothing is changed. A loss of power may take back the change.
+    /// Changes the counters of a schedule whose occurrences are stored already, or notes these occurrences. If the
+    /// schedule has been removed since then, nothing is changed. A loss of power may take back the change.
     pub(super) fn count(&self, at: &ScheduleKey, change: impl Fn(&mut Stored)) -> Result<(), ScheduleFault> {
         for _ in 0..TURNS {
             let (timer, mut stored) = match self.load_to_change(at) {

@@ -216,7 +216,8 @@ impl BulkScan {
             (Some(next), Work::Backfill(work)) if work.left > limit => {
                 (work.from, work.left) = (next, work.left - limit);
             }
-            // The backfill is complete, or has reached its limit. It has a single list, so the next index ends the operation.
+            // The backfill is complete, or has reached its limit. It has a single list, so the next index ends the
+            // operation.
             _ => unfinished.list += 1,
         }
         Ok(())

@@ -48,7 +48,7 @@ pub struct Operation {
     /// The number of cancelled timers whose delivery had already begun. `changed` also counts these timers.
     pub in_flight: u64,
     /// The number of dead timers that were not replayed, because other timers have their keys by now. For a backfill,
-    /// the number of past moments for which the schedule already had timers.
+    /// the number of past moments for which the schedule already had timers, or makes them by its own rule.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: u64,
     /// The error, if the operation failed.

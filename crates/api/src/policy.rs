@@ -14,8 +14,9 @@ pub struct Policy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     pub attempts: Option<u32>,
-    /// The greatest age of the timer, counted from its scheduled moment. If a delivery fails and the retry would be due
-    /// after this age, the timer becomes dead. By default there is no such limit.
+    /// The greatest age of the timer, counted from its scheduled moment. For an occurrence of a schedule it counts from
+    /// the creation or the due moment, whichever is later. A move and a replay begin the age anew. If a delivery fails
+    /// and the retry would be due after this age, the timer becomes dead. By default there is no such limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age_ms: Option<u64>,
     /// The timeout of one attempt: 15 s by default, from 100 ms to 30 s. For a timer that a receiver fetches, at most

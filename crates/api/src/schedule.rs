@@ -214,7 +214,8 @@ pub struct ScheduleView {
     pub schedule: NewSchedule,
     /// Whether the schedule is active, paused, parked or ended.
     pub state: ScheduleState,
-    /// The reason why the schedule is parked, which means that its plan cannot be followed. None if it is not parked.
+    /// The reason why the schedule is parked, which means that its plan cannot be followed. If it is not parked, the
+    /// error of its last attempt to handle an instant, which is tried again. None if there is no such error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The moment at which the schedule was made.

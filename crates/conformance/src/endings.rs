@@ -2,6 +2,7 @@
 
 use crate::bench::{Bench, Case, Make, at};
 use core::time::Duration;
+use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::policy::{Backoff, Policy};
 use tourbillon_durable::state::{Death, DeathReason, Failure, Phase, Refusal, State};
 use tourbillon_durable::store::{Leased, Op, Outcome};
@@ -14,6 +15,8 @@ pub(crate) const CASES: &[Case] = &[
     ("the error of a delivery loses its zero bytes", the_error_of_a_delivery_loses_its_zero_bytes),
     ("a delivery that is given back is not counted", a_delivery_that_is_given_back_is_not_counted),
     ("a dead timer is replayed", a_dead_timer_is_replayed),
+    ("an occurrence of a schedule keeps its instant", an_occurrence_of_a_schedule_keeps_its_instant),
+    ("a dead occurrence of a series keeps its instant", a_dead_occurrence_of_a_series_keeps_its_instant),
     ("a dead timer's key may be another timer's", a_dead_timers_key_may_be_another_timers),
 ];
 
@@ -144,6 +147,51 @@ fn a_dead_timer_is_replayed(make: Make<'_>) {
         let _done = bench.apply(Op::Ack(timer.id, bench.the_due().token));
         bench.set(0);
     }
+}
+
+/// A move and a replay begin the greatest age anew.
+fn an_occurrence_of_a_schedule_keeps_its_instant(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let policy = Policy { max_age: Some(Duration::from_millis(1_000)), ..Policy::default() };
+    let timer = Timer { policy, age_from: Some(at(0)), ..bench.timer(0) };
+    bench.create(&timer);
+    let scheduled_and_due = || bench.get(timer.id).map(|timer| (timer.scheduled, timer.due, timer.age_from));
+    for due in [5_000, 9_000] {
+        assert_eq!(bench.apply(Op::Move(timer.id.into(), at(due))), Outcome::Changed(timer.id));
+        assert_eq!(scheduled_and_due(), Some((at(0), at(due), Some(at(due)))));
+    }
+    bench.set(9_500);
+    // A retry within the greatest age comes, and a later one does not.
+    for (pause, phase) in [(100, Phase::Pending), (1_000, Phase::Dead)] {
+        let failure = Failure { retry_after: Some(Duration::from_millis(pause)), ..failure("no") };
+        let token = bench.the_due().token;
+        assert_eq!(bench.apply(Op::Fail(timer.id, token, failure)), ended(timer.id, phase));
+        bench.set(9_600);
+    }
+    bench.set(60_000);
+    assert_eq!(bench.apply(Op::Replay(timer.id)), Outcome::Changed(timer.id));
+    assert_eq!(scheduled_and_due(), Some((at(0), at(60_000), Some(at(60_000)))));
+    let failure = Failure { retry_after: Some(Duration::from_millis(100)), ..failure("no") };
+    let token = bench.the_due().token;
+    assert_eq!(bench.apply(Op::Fail(timer.id, token, failure)), ended(timer.id, Phase::Pending));
+}
+
+fn a_dead_occurrence_of_a_series_keeps_its_instant(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let plan = Plan::Every(100_000);
+    let id = bench.fresh();
+    let series = Series { id, plan, missed: MissedInstants::Skip, end: None, paused: false };
+    let timer = Timer { series: Some(series), ..bench.keyed("s", 1_000) };
+    let timer = Timer { id, ..timer };
+    bench.create(&timer);
+    bench.set(1_000);
+    let token = bench.the_due().token;
+    let _dead = bench.apply(Op::Fail(id, token, Failure { is_final: true, ..failure("no") }));
+    bench.set(2_000);
+    let _cancelled = bench.apply(Op::Cancel("s".into(), None));
+    assert_eq!(bench.apply(Op::Replay(id)), Outcome::Changed(id));
+    let again = bench.get(id).expect("it is stored");
+    assert_eq!((again.due, again.scheduled), (at(2_000), at(1_000)));
 }
 
 fn a_dead_timers_key_may_be_another_timers(make: Make<'_>) {

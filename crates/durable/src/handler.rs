@@ -77,12 +77,13 @@ where
     }
 }
 
-/// Wraps a blocking handler that makes the decisions of schedules.
-pub(crate) struct Deciding<H>(pub(crate) H);
+/// Wraps a blocking function that makes the decisions of schedules. The function gets no payload.
+pub(crate) struct Deciding<F>(pub(crate) std::sync::Arc<F>);
 
-impl<H: Handler> Handler for Deciding<H> {
-    fn handle(&self, payload: Box<[u8]>, delivery: Delivery) -> Answering {
-        self.0.handle(payload, delivery)
+impl<F: Fn(Delivery) -> Verdict + Send + Sync + 'static> Handler for Deciding<F> {
+    fn handle(&self, _payload: Box<[u8]>, delivery: Delivery) -> Answering {
+        let function = std::sync::Arc::clone(&self.0);
+        Box::pin(async move { function(delivery) })
     }
 
     fn place(&self) -> Place {

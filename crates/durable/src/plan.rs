@@ -125,6 +125,14 @@ impl PlanError {
     }
 }
 
+impl PlanError {
+    /// Returns true if the plan names a time zone that this machine does not know. Another machine may know it, and
+    /// this machine may know it later, for example once its database of zones can be read.
+    pub(crate) fn is_about_unknown_zone(&self) -> bool {
+        matches!(self, Self::Calendar(error) if matches!(**error, CalendarError::UnknownZone { .. }))
+    }
+}
+
 impl core::error::Error for PlanError {}
 
 impl From<CalendarError> for PlanError {

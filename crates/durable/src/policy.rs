@@ -23,10 +23,11 @@ pub struct Policy {
     /// deliveries whose processes died or whose leases expired, even if the timer is delivered at most once and its
     /// delivery had not begun. 20 by default; 0 counts as 1.
     pub deliveries: u32,
-    /// The greatest age of the timer, counted from its scheduled moment. After a failure, a snooze or an expired lease,
-    /// the timer is dead if its next delivery would come after this age. The limit does not apply to a delivery that
-    /// begins late, for example after a downtime: [`misfire`](Self::misfire) decides about late deliveries. `None`, the
-    /// default, means no limit.
+    /// The greatest age of the timer, counted from its scheduled moment. That of a schedule's occurrence counts from
+    /// its creation or its due moment, whichever is later. A move and a replay begin the age anew. After a failure, a
+    /// snooze or an expired lease, the timer is dead if its next delivery would come after this age. The limit does not
+    /// apply to a delivery that begins late, for example after a downtime: [`misfire`](Self::misfire) decides about
+    /// late deliveries. `None`, the default, means no limit.
     pub max_age: Option<Duration>,
     /// The lengths of the pauses that follow the timer's failures.
     pub backoff: Backoff,

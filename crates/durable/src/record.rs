@@ -26,7 +26,7 @@ use tourbillon_words::UtcMillis;
 /// The version of the record format. If the format changes, this version must change. The layout of each store, which
 /// describes where the store keeps its data, then needs a new version, too. The store on Redis does not compile until
 /// its list of layouts has an entry with this version.
-pub(crate) const VERSION: u8 = 3;
+pub(crate) const VERSION: u8 = 4;
 
 /// The length of a record's checksum, in bytes.
 const CHECKSUM: usize = 4;
@@ -59,6 +59,7 @@ struct Others<'a> {
     state: Cow<'a, State>,
     trace: Option<Cow<'a, str>>,
     has_chosen_id: bool,
+    age_from: Option<UtcMillis>,
 }
 
 impl Default for Others<'_> {
@@ -73,6 +74,7 @@ impl Default for Others<'_> {
             state: Cow::Owned(State::Pending),
             trace: None,
             has_chosen_id: false,
+            age_from: None,
         }
     }
 }
@@ -133,6 +135,7 @@ pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
         state: Cow::Borrowed(&timer.state),
         trace: timer.trace.as_deref().map(Cow::Borrowed),
         has_chosen_id: timer.has_chosen_id,
+        age_from: timer.age_from,
     };
     let fields = Fields {
         key: timer.key.as_deref().map(Cow::Borrowed),
@@ -189,6 +192,7 @@ pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
         state: others.state.into_owned(),
         trace: others.trace.map(text),
         has_chosen_id: others.has_chosen_id,
+        age_from: others.age_from,
     })
 }
 
@@ -256,8 +260,8 @@ mod tests {
             (name, encode(&timer))
         });
         let advice = "Other bytes are another version of the records, and of each store's layout.";
-        samples::assert_fixed("record_v3.txt", rows, advice);
-        assert_eq!(VERSION, 3, "the file has the version in its name");
+        samples::assert_fixed("record_v4.txt", rows, advice);
+        assert_eq!(VERSION, 4, "the file has the version in its name");
     }
 
     #[test]
@@ -283,6 +287,7 @@ mod tests {
         assert_kept(&Timer { state: State::Parked("".into()), ..plain() });
         assert_kept(&Timer { trace: Some("".into()), ..plain() });
         assert_kept(&Timer { has_chosen_id: true, ..plain() });
+        assert_kept(&Timer { age_from: Some(UtcMillis::ZERO), ..plain() });
         assert_kept(&Timer { key: None, ..plain() });
     }
 

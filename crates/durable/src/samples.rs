@@ -126,6 +126,7 @@ pub(crate) fn timers() -> Vec<(String, Timer)> {
                 ..plain()
             },
         ),
+        ("of a schedule".to_owned(), Timer { age_from: Some(DUE), ..plain() }),
     ];
     for state in states() {
         timers.push((format!("{state:?}"), Timer { state, ..plain() }));

@@ -623,6 +623,7 @@ impl<P> Spec<P> {
             state: State::Pending,
             trace: self.trace.clone(),
             has_chosen_id: self.id.is_some(),
+            age_from: None,
         };
         match timer.part_with_zero_byte() {
             Some(part) => Err(Rejection::ZeroByte(part)),

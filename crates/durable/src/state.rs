@@ -81,8 +81,8 @@ pub enum Event {
     Park(Box<str>, Option<Token>),
     /// The timer is no longer parked, and becomes pending.
     Unpark,
-    /// The user moves the timer's due moment to this moment. [`Timer::scheduled`] moves with it, unless the timer
-    /// belongs to a series.
+    /// The user moves the timer's due moment to this moment. [`Timer::scheduled`] moves with it, unless the timer is an
+    /// occurrence of a series or of a schedule.
     Move(UtcMillis),
     /// A dead timer is delivered again, as if it were new.
     Replay,
@@ -147,13 +147,16 @@ fn with(timer: &Timer, state: State) -> Timer {
 }
 
 fn dead(timer: &Timer, reason: DeathReason, at: UtcMillis) -> Timer {
-    with(timer, State::Dead(Death { reason, at }))
+    // The store takes a dead occurrence out of its series, and the occurrence still keeps its instant.
+    let age_from = timer.age_from.or(timer.series.as_ref().map(|_| timer.scheduled));
+    Timer { age_from, ..with(timer, State::Dead(Death { reason, at })) }
 }
 
 /// Returns whether a delivery at the moment `due` would come after the greatest age that the timer's policy permits.
-/// The age counts from the moment for which the timer is scheduled.
+/// The age counts from the moment for which the timer is scheduled, or from [`Timer::age_from`].
 fn is_too_old(timer: &Timer, due: UtcMillis) -> bool {
-    timer.policy.max_age.is_some_and(|age| due > timer.scheduled + age)
+    let from = timer.age_from.unwrap_or(timer.scheduled);
+    timer.policy.max_age.is_some_and(|age| due > from + age)
 }
 
 /// Computes the effect of an event on a timer at the moment `now`.
@@ -270,22 +273,29 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
         },
         Event::Move(due) => match &timer.state {
             state @ (State::Pending | State::Parked(_)) => {
-                // An occurrence keeps its scheduled instant, since the later instants and their ids follow from that
-                // instant.
-                let scheduled = if timer.series.is_some() { timer.scheduled } else { due };
+                // An occurrence keeps its scheduled instant. The later instants of a series and their ids follow from
+                // it, and the handler of a schedule's occurrence knows by it what the occurrence is for.
+                let is_occurrence = timer.series.is_some() || timer.age_from.is_some();
+                let scheduled = if is_occurrence { timer.scheduled } else { due };
+                let age_from = timer.age_from.map(|_| due);
                 // The reason of a parked timer holds up a delivery that is due. A timer that is not due waits for its
                 // moment instead. Only a pause lasts.
                 let is_paused = timer.series.as_ref().is_some_and(|series| series.paused)
                     || matches!(state, State::Parked(reason) if **reason == *PAUSED);
                 let state = if due > now && !is_paused { State::Pending } else { state.clone() };
-                Timer { due, scheduled, ..with(timer, state) }
+                Timer { due, scheduled, age_from, ..with(timer, state) }
             }
             _ => return wrong_state,
         },
         Event::Replay => match timer.state {
             State::Dead(_) => {
-                // The greatest age of the policy counts from `scheduled`, so this moment changes as well.
-                Timer { due: now, scheduled: now, deliveries: 0, failures: 0, ..with(timer, State::Pending) }
+                // The greatest age of the policy counts from `scheduled` or from `age_from`, so this moment changes as
+                // well.
+                let age_from = timer.age_from.map(|_| now);
+                let scheduled = if age_from.is_some() { timer.scheduled } else { now };
+                let replayed =
+                    Timer { due: now, scheduled, age_from, deliveries: 0, failures: 0, ..timer.clone() };
+                with(&replayed, State::Pending)
             }
             _ => return wrong_state,
         },

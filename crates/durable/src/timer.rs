@@ -148,6 +148,10 @@ pub struct Timer {
     /// True if the caller chose the id. The store remembers a chosen id until an hour after the timer's end. So the
     /// creation can be repeated in this time without creating a second timer.
     pub has_chosen_id: bool,
+    /// The moment from which the greatest age of the policy counts, for an occurrence of a schedule, and for one that
+    /// has died and left its series. Its [`scheduled`](Self::scheduled) is the instant of the plan, and stays when the
+    /// timer is moved or replayed. `None` for any other timer, whose age counts from `scheduled`.
+    pub age_from: Option<UtcMillis>,
 }
 
 impl Timer {
@@ -203,6 +207,7 @@ impl Timer {
             state: State::Pending,
             trace: None,
             has_chosen_id: false,
+            age_from: None,
         }
     }
 

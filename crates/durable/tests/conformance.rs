@@ -176,6 +176,7 @@ fn creation() -> Op {
         state: State::Pending,
         trace: None,
         has_chosen_id: true,
+        age_from: None,
     };
     Op::Place(Box::new(timer), IfPresent::Reject)
 }

@@ -132,6 +132,7 @@ impl Player {
             policy: self.policy(),
             series: is_series.then(|| self.series()),
             has_chosen_id: self.faulty.is_some() || self.rng.bool(),
+            age_from: (!is_series && self.rng.u32(0..4) == 0).then_some(due),
             state: self.new_state(),
             ..timer(id, due)
         }

@@ -242,13 +242,12 @@ impl Builder {
         self
     }
 
-    /// Makes a blocking function the handler by which schedules decide.
-    pub(crate) fn decide_by<K, F>(self, decide: F) -> Self
+    /// Makes a blocking function the handler by which schedules decide. `kind` is the kind of their timers.
+    pub(crate) fn decide_by<F>(self, kind: &'static str, decide: F) -> Self
     where
-        K: Kind,
-        F: Fn(K, Delivery) -> Verdict + Send + Sync + 'static,
+        F: Fn(Delivery) -> Verdict + Send + Sync + 'static,
     {
-        self.add(K::NAME, Arc::new(Deciding(Blocking(Arc::new(decide), PhantomData::<fn(K)>))))
+        self.add(kind, Arc::new(Deciding(Arc::new(decide))))
     }
 
     /// Runs the futures of handlers on this executor, for example `move |work| drop(tokio_handle.spawn(work))`.

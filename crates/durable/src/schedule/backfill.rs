@@ -1,9 +1,10 @@
 //! Makes occurrences on request: by a trigger, or by a backfill of past instants.
 
 use super::key::ScheduleKey;
+use super::progress::less;
 use super::schedules::Schedules;
 use super::store::{TURNS, contended, has_replaced};
-use super::stored::wake_of;
+use super::stored::{Stored, wake_of};
 use super::words::{BackfillStep, ScheduleEvent, ScheduleFault};
 use crate::id::TimerId;
 use crate::store::{Durability, IfPresent, Op, Outcome};
@@ -57,7 +58,7 @@ impl Schedules {
             // One attempt stores the occurrence, which may be delivered before a later attempt.
             let mut ops = Vec::new();
             if !is_stored {
-                let occurrence = Timer { id, ..stored.occurrence(at, now, now) };
+                let occurrence = Timer { id, ..stored.occurrence(at, now, now, now) };
                 ops.push(Op::Place(Box::new(occurrence), IfPresent::Reject));
             }
             // If a store without transactions has no room for the occurrence, the trigger has surely had no effect.
@@ -130,14 +131,20 @@ impl Schedules {
     }
 
     /// Makes occurrences for instants of a schedule: for the first `limit` instants that are not before `from`, and not
-    /// later than `until`. Future instants are left out. The occurrences are due at once. The id of an occurrence
-    /// is computed from its instant, and the store remembers this id for an hour after the occurrence has ended. Until
-    /// then, a repeated call makes no second occurrence for the instant.
+    /// later than `until`. The occurrences are due at once. Instants that have not come yet are left out: an instant
+    /// has come when its occurrence would be due. Instants that wait for a decision or for their occurrences are left
+    /// out, too, because they get their occurrences by the schedule's own rule.
+    ///
+    /// The id of an occurrence is computed from its instant, and the store remembers this id for an hour after the
+    /// occurrence has ended. Until then, a repeated call makes no second occurrence for the instant. With `only`, the
+    /// call makes occurrences only if the schedule has this id ([`Progress::id`](super::Progress::id)), and otherwise
+    /// fails with [`ScheduleFault::NotFound`]. Another schedule under the same name has another id.
     ///
     /// # Errors
     ///
     /// Fails if there is no such schedule, if its plan is not valid, or if the store fails. After a failure the call
-    /// can be repeated.
+    /// can be repeated. If the store fails after the occurrences are stored, [`asked`](super::Progress::asked) does not
+    /// count them.
     ///
     /// # Examples
     ///
@@ -156,7 +163,7 @@ impl Schedules {
     /// # let at = ScheduleKey::new("shop", "daily report");
     /// # schedules.put(&at, daily, report())?;
     /// let from = UtcMillis::from_millis(1_577_836_800_000);
-    /// let step = schedules.backfill(&at, from, from + Duration::from_secs(3 * 86_400), 100)?;
+    /// let step = schedules.backfill(&at, from, from + Duration::from_secs(3 * 86_400), 100, None)?;
     /// assert_eq!((step.stored, step.repeated, step.next), (3, 0, None));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -166,21 +173,31 @@ impl Schedules {
         from: UtcMillis,
         until: UtcMillis,
         limit: usize,
+        only: Option<TimerId>,
     ) -> Result<BackfillStep, ScheduleFault> {
         let _lock = self.0.lock(at);
         let (_, stored) = self.0.load(at)?;
+        if only.is_some_and(|only| only != stored.progress.id) {
+            return Err(ScheduleFault::NotFound);
+        }
         let now = self.0.store.now();
-        let instants = stored.progress.instants(&stored.schedule, from, until.min(now), limit)?;
+        let offset = at.jitter(stored.schedule.jitter);
+        let progress = stored.progress.through(&stored.schedule, offset, now)?;
+        let instants =
+            stored.progress.instants(&stored.schedule, from, until.min(less(now, offset)), limit)?;
         let next = instants.last().filter(|_| instants.len() == limit.max(1));
         let next = next.map(|last| *last + Duration::from_millis(1));
+        let mut step = BackfillStep { next, ..BackfillStep::default() };
+        let (waiting, instants): (Vec<_>, Vec<_>) =
+            instants.into_iter().partition(|instant| progress.has_waiting_instant(*instant));
+        step.waiting = waiting.len() as u64;
         if instants.is_empty() {
-            return Ok(BackfillStep::default());
+            return Ok(step);
         }
         let place = |instant: &UtcMillis| {
-            Op::Place(Box::new(stored.occurrence(at, *instant, now)), IfPresent::Reject)
+            Op::Place(Box::new(stored.occurrence(at, *instant, now, now)), IfPresent::Reject)
         };
         let outcomes = self.0.apply(instants.iter().map(place).collect(), Durability::PowerLoss)?;
-        let mut step = BackfillStep { next, ..BackfillStep::default() };
         for (outcome, instant) in outcomes.iter().zip(&instants) {
             match outcome {
                 Outcome::Created(id) => {
@@ -191,10 +208,11 @@ impl Schedules {
             }
         }
         if step.stored > 0 {
-            self.0.count(at, |progress| {
+            // The occurrences are stored, so an error must not let the call be repeated. The counter is then too small.
+            drop(self.0.count(at, |Stored { progress, .. }| {
                 progress.asked += step.stored;
                 progress.last_fired = Some(now);
-            })?;
+            }));
         }
         Ok(step)
     }

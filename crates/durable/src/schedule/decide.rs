@@ -1,8 +1,8 @@
 //! Makes the decisions of schedules. A decision determines which of the instants that have come get occurrences.
 
 use super::instants::ScheduleInstants;
-use super::progress::less;
-use super::{CatchUp, Missed, Overlap, Progress, Schedule};
+use super::progress::{MILLISECOND, MOST_SPANS, less};
+use super::{CatchUp, Missed, Overlap, Progress, Schedule, Undecided};
 use crate::id::TimerId;
 use crate::plan::PlanError;
 use core::time::Duration;
@@ -14,9 +14,6 @@ pub const MOST_AT_ONCE: usize = 100;
 /// The greatest number of missed instants that get occurrences with [`Missed::All`]. If more instants were missed, only
 /// the latest ones get occurrences.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
-/// The greatest number of spans of missed instants that wait for their occurrences. If an instant on time lies between
-/// two missed instants, they are in two spans.
-const MOST_SPANS: usize = 100;
 /// The shortest and the longest interval at which a schedule checks whether its last occurrence has ended, while an
 /// instant waits for this end. An occurrence that is younger than a minute is checked at least each second, and then
 /// after each sixtieth of its age.
@@ -71,8 +68,11 @@ impl Progress {
             fire: Vec::new(),
             missed: 0,
             skipped: 0,
-            progress: self.clone(),
+            progress: self.clone().without_future(offset, now),
         };
+        // An instant comes only with its offset, so the decision looks at the last occurrence as late as possible.
+        let come = less(now, offset);
+        work.progress.let_come(&moments, come, None);
         let earliest_missed = work.progress.catch_up.first().map(|span| span.next);
         if work.is_free()
             && let Some(queued) = work.progress.queued
@@ -81,15 +81,8 @@ impl Progress {
             work.progress.queued = None;
             work.fire(queued);
         }
-        // Instants up to `come` have come. Of these, instants before `on_time` are missed. An instant comes only with
-        // its offset, so the decision looks at the last occurrence as late as possible.
-        let come = less(now, offset);
-        // The grace may be as long as `Duration::MAX`. Then no instant is missed.
-        let mut on_time = less(come, schedule.grace);
-        if let Some(sooner) = work.progress.sooner.filter(|sooner| sooner.is_active(schedule, now)) {
-            on_time = on_time.min(sooner.after + Duration::from_millis(1));
-        }
-        work.note_missed(&moments, schedule.missed, on_time, come);
+        let (late, on_time) = work.split_by_grace(&moments, schedule.grace, come, now);
+        work.note_missed(&moments, schedule.missed, &late, !on_time.is_empty());
         let mut decided = 0;
         while decided < MOST_AT_ONCE
             && work.is_free()
@@ -100,22 +93,24 @@ impl Progress {
             let following = moments.next_after(next).filter(|following| *following <= last);
             drop(work.progress.catch_up.splice(..1, following.map(|next| CatchUp { next, last })));
         }
-        while let Some(instant) = work.progress.next.filter(|instant| *instant <= come) {
-            if decided == MOST_AT_ONCE {
-                break;
+        for mut span in on_time {
+            let mut next = Some(span.next);
+            while decided < MOST_AT_ONCE
+                && let Some(instant) = next
+            {
+                decided += 1;
+                work.take(instant);
+                next = moments.next_after(instant).filter(|next| *next <= span.last);
             }
-            decided += 1;
-            work.take(instant);
-            work.progress.last_scheduled = Some(instant);
-            work.progress.next = moments.next_after(instant);
+            if let Some(next) = next {
+                span.next = next;
+                work.progress.undecided.push(span);
+            }
         }
         let Work { fire, missed, skipped, mut progress, .. } = work;
         progress.missed = progress.missed.saturating_add(missed);
         progress.skipped = progress.skipped.saturating_add(skipped);
         progress.fired = progress.fired.saturating_add(fire.len() as u64);
-        if progress.next.is_none_or(|next| next > come) {
-            progress.sooner = None;
-        }
         // A later instant had no decision while the clock was ahead.
         progress.ahead =
             progress.ahead.filter(|ahead| progress.last_scheduled.is_none_or(|last| last < *ahead));
@@ -128,13 +123,14 @@ impl Progress {
         let age = progress.last_fired.filter(|fired| *fired <= now).map_or(second, |fired| now - fired);
         let look = now + age.min(second).max(age / 60).clamp(LOOK.0, LOOK.1);
         let next = progress.next.map(|next| next + offset);
+        let of_undecided = (!progress.undecided.is_empty()).then_some(now);
         let of_catch_up = (!progress.catch_up.is_empty()).then_some(if schedule.overlap == Overlap::Allow {
             now
         } else {
             look
         });
         let of_queued = progress.queued.map(|_| look);
-        let wake = next.into_iter().chain(of_catch_up).chain(of_queued).min();
+        let wake = next.into_iter().chain(of_undecided).chain(of_catch_up).chain(of_queued).min();
         Ok(Decision { fire, missed, skipped, progress, wake })
     }
 }
@@ -160,37 +156,54 @@ impl Work {
         self.overlap == Overlap::Allow || !self.is_under_way
     }
 
-    /// Notes the instants before `on_time` as missed. Those that get occurrences wait in [`Progress::catch_up`], and
-    /// the others are left out. `come` is the last moment whose instant has come.
+    /// Takes the undecided instants, and splits them into those that are late by more than the grace, and those that
+    /// are on time. Instants up to `come` have come by `now`.
+    fn split_by_grace(
+        &mut self,
+        moments: &ScheduleInstants,
+        grace: Duration,
+        come: UtcMillis,
+        now: UtcMillis,
+    ) -> (Vec<CatchUp>, Vec<Undecided>) {
+        let (mut late, mut on_time) = (Vec::new(), Vec::new());
+        // The grace may be as long as `Duration::MAX`. Then no instant is missed.
+        let earliest = less(come, grace);
+        for span in core::mem::take(&mut self.progress.undecided) {
+            let is_on_time = span.sooner.is_some_and(|sooner| now <= sooner + grace);
+            let until = if is_on_time { span.next } else { earliest.min(span.last + MILLISECOND) };
+            let passed = moments.passed(Some(span.next), until);
+            late.extend(passed.last.map(|last| CatchUp { next: span.next, last }));
+            let next = passed.next.filter(|next| *next <= span.last);
+            on_time.extend(next.map(|next| Undecided { next, ..span }));
+        }
+        (late, on_time)
+    }
+
+    /// Decides about missed instants by the schedule's rule `missed`. Those that get occurrences wait in
+    /// [`Progress::catch_up`], and the others are left out. `has_on_time` is true if an instant is on time.
     fn note_missed(
         &mut self,
         moments: &ScheduleInstants,
         missed: Missed,
-        on_time: UtcMillis,
-        come: UtcMillis,
+        late: &[CatchUp],
+        has_on_time: bool,
     ) {
-        let first = self.progress.next;
-        let passed = moments.passed(first, on_time);
-        // An instant on time that is an overlap may get no occurrence, so it stands for no other instant.
-        let is_represented = passed.next.is_some_and(|next| next <= come) && self.is_free();
         let most = match missed {
             Missed::Skip => 0,
-            Missed::Once => u64::from(!is_represented),
+            // An instant on time that is an overlap may get no occurrence, so it stands for no other instant.
+            Missed::Once => u64::from(!(has_on_time && self.is_free())),
             Missed::All => MOST_CAUGHT_UP,
         };
-        if let Some(last) = passed.last {
-            let first = if most > 1 { first.unwrap_or(last) } else { last };
-            if most <= 1 {
-                self.missed += passed.count - 1;
-            }
+        for span in late {
             match self.progress.catch_up.last_mut() {
-                Some(span) if moments.next_after(span.last) == Some(first) => span.last = last,
-                _ => self.progress.catch_up.push(CatchUp { next: first, last }),
+                Some(before) if moments.next_after(before.last) == Some(span.next) => before.last = span.last,
+                _ => self.progress.catch_up.push(*span),
             }
-            (self.progress.next, self.progress.last_scheduled) = (passed.next, Some(last));
+            self.progress.last_scheduled = self.progress.last_scheduled.max(Some(span.last));
         }
+        self.progress.catch_up.sort_by_key(|span| span.next);
         // The rule may have changed, so that it leaves out instants that wait already.
-        if passed.last.is_some() || most <= 1 {
+        if !late.is_empty() || most <= 1 {
             self.keep_last(moments, most);
         }
     }
@@ -204,7 +217,7 @@ impl Work {
                 self.missed += span.count(moments);
                 continue;
             }
-            let after = last + Duration::from_millis(1);
+            let after = last + MILLISECOND;
             if let Some(from) = moments.beginning_of_last(most, Some(next), after) {
                 let left_out = moments.passed(Some(next), from);
                 self.missed += left_out.count;
@@ -222,6 +235,7 @@ impl Work {
     /// Decides about an instant by the schedule's [`Overlap`]. The instant gets an occurrence, is queued, or is
     /// skipped.
     fn take(&mut self, instant: UtcMillis) {
+        self.progress.last_scheduled = self.progress.last_scheduled.max(Some(instant));
         match self.overlap {
             _ if self.is_free() => self.fire(instant),
             Overlap::QueueOne if self.progress.queued.is_none() => self.progress.queued = Some(instant),

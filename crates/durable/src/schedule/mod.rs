@@ -2,19 +2,54 @@
 //!
 //! A schedule is stored as a timer of a special kind, which is due at the schedule's next instant. The delivery of this
 //! timer is a *decision* of the schedule. The decision determines which of the instants that have come get a timer of
-//! their own, an *occurrence*. A single transaction stores the occurrences and the schedule's next state. So a restart
-//! loses no instant, and a repeated delivery makes the same occurrences under the same ids.
+//! their own, an *occurrence*. In a [`Series`](crate::plan::Series) the next occurrence comes only after the end of the
+//! last occurrence. A schedule goes on while its occurrences are delivered, fail or die.
 //!
-//! In a [`Series`](crate::plan::Series) the next occurrence comes only after the end of the last occurrence. A schedule
-//! goes on while its occurrences are delivered, fail or die. [`Overlap`] decides about an instant that comes while an
-//! occurrence has not ended. [`Missed`] decides about instants that passed while no process ran.
+//! # What happens to an instant
 //!
-//! The instants follow the store's present clock. If the clock was ahead for a while, a decision in that time has
-//! computed a next instant that is too late. So [`Progress::followed`] recomputes the next instant in three cases: at
-//! the start of a runtime with these schedules, after each step back of the clock, and at a change or a resume.
+//! An instant comes when its occurrence would be due: at the instant plus the jitter. Each instant comes at most once.
+//! Then it is in one of these states, and moves down the table until it is counted:
 //!
-//! [`decide`](Progress::decide) contains all rules, and uses neither a store nor a clock. [`Schedules`] does everything
-//! else.
+//! | state | in [`Progress`] | what happens next |
+//! |---|---|---|
+//! | it has not come | after `settled` | it comes, if the schedule is not paused then |
+//! | it has come, without a decision | `undecided` | a decision handles it: it is late by more than the grace, or on time |
+//! | late, [`Missed::Skip`] | | counted in `missed` |
+//! | late, [`Missed::Once`] | `catch_up` | the last late instant waits, and the others are counted in `missed`; all are, if an instant on time gets its occurrence at once |
+//! | late, [`Missed::All`] | `catch_up` | the last [`MOST_CAUGHT_UP`] late instants wait, and the others are counted in `missed` |
+//! | it waits as late | `catch_up` | with [`Overlap::Allow`] it gets its occurrence at once, otherwise after the end of the one before |
+//! | on time, and the last occurrence has ended, or [`Overlap::Allow`] | | it gets its occurrence |
+//! | on time, [`Overlap::QueueOne`], and none is queued | `queued` | it gets its occurrence after the end of the last one |
+//! | on time, and an overlap otherwise | | counted in `skipped` |
+//! | it gets its occurrence | `storing`, in a store without transactions | counted in `fired` once the occurrence is stored |
+//!
+//! These events change the states:
+//!
+//! | event | instants that have come before it | instants that come between it and the next decision |
+//! |---|---|---|
+//! | pause | stay as they are | never come, and are not counted |
+//! | resume | stay as they are | come |
+//! | another plan, or another start of a fixed period | `queued` stays if the new plan has it, and counts in `skipped` otherwise; the others count in `missed` | come by the new plan, from the change on |
+//! | another start or end | those outside count in `missed`, or in `skipped` if queued | come by the new rule; none that is before the change |
+//! | longer jitter | stay as they are | come later |
+//! | shorter jitter | stay as they are | those that come by the change are on time within the grace after it |
+//! | a plan that cannot be followed | stay as they are | come when the plan can be followed again, and are late then |
+//! | the clock steps back | those that are in the future now come again | come by the present clock |
+//! | a decision fails | stay as they are | come |
+//!
+//! [`decide`](Progress::decide), [`changed`](Progress::changed) and [`resumed`](Progress::resumed) contain these rules,
+//! and use neither a store nor a clock. [`Schedules`] does everything else.
+//!
+//! # A decision and its occurrences
+//!
+//! A transaction stores the occurrences and the schedule's next state. So a restart loses no instant, and a repeated
+//! delivery makes the same occurrences under the same ids. A store without transactions makes several changes: the
+//! first one notes in the schedule which occurrences are being stored, so the next delivery can complete the decision.
+//!
+//! The instants follow the store's present clock, and the present rules of the time zone. The stored next instant is
+//! only the moment at which the schedule looks again. Each decision, change and resume computes it anew from
+//! [`Progress::settled`], and so does [`Progress::followed`] at the start of a runtime with these schedules and after
+//! each step back of the clock.
 
 mod backfill;
 mod decide;
@@ -114,21 +149,25 @@ pub struct CatchUp {
     pub last: UtcMillis,
 }
 
-/// A change of the jitter by which instants come sooner than before. These instants are on time if they get their
-/// decision within the grace after the change.
+/// A span of instants that have come, and about which no decision was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sooner {
-    /// The last moment whose instant had come before the change.
-    pub after: UtcMillis,
-    /// The moment of the change.
-    pub at: UtcMillis,
+pub struct Undecided {
+    /// The first of these instants.
+    pub next: UtcMillis,
+    /// The moment up to which instants are in the span.
+    pub last: UtcMillis,
+    /// The moment of the change of the jitter by which these instants came sooner than before. They are on time if they
+    /// get their decision within the grace after it. `None` if they came by the clock.
+    #[serde(default)]
+    pub sooner: Option<UtcMillis>,
 }
 
 impl Progress {
-    /// Returns whether an instant that has come still waits for its occurrence.
+    /// Returns whether an instant that has come still waits for its occurrence or for a decision.
     #[must_use]
     pub fn has_waiting(&self) -> bool {
-        self.queued.is_some() || !self.catch_up.is_empty()
+        let is_empty = self.catch_up.is_empty() && self.undecided.is_empty() && self.storing.is_empty();
+        self.queued.is_some() || !is_empty
     }
 }
 
@@ -139,12 +178,21 @@ pub struct Progress {
     pub id: TimerId,
     /// The moment at which the schedule was created.
     pub created: UtcMillis,
-    /// No instant up to this moment comes any more. This is the moment of the creation, of the last resume, or of the
-    /// last change of the plan, minus the jitter.
+    /// No instant up to this moment comes any more: each has come, or never comes. Each decision, resume and change of
+    /// the rule moves it on, to the present moment minus the jitter.
     #[serde(default)]
     pub settled: UtcMillis,
-    /// The next instant about which no decision was made. `None` if there is no further instant.
+    /// The first instant after [`settled`](Self::settled), as it was computed last. Each decision computes it again,
+    /// because the rules of a time zone may change. `None` if there is no further instant.
     pub next: Option<UtcMillis>,
+    /// The instants that have come and have no decision yet, in order. A decision handles at most [`MOST_AT_ONCE`] of
+    /// them. A pause and a change of the rule keep those that came before.
+    #[serde(default)]
+    pub undecided: Vec<Undecided>,
+    /// The instants whose occurrences are being stored, in a store without transactions. If the process dies meanwhile,
+    /// the next delivery of the schedule's timer completes the decision. Empty between two decisions.
+    #[serde(default)]
+    pub storing: Vec<UtcMillis>,
     /// The last instant about which a decision was made. The instant got its occurrence, or was skipped, missed or
     /// queued.
     #[serde(default)]
@@ -161,9 +209,6 @@ pub struct Progress {
     /// The missed instants that wait for their occurrences ([`Missed::All`] and [`Missed::Once`]), in order.
     #[serde(default)]
     pub catch_up: Vec<CatchUp>,
-    /// The last change of the jitter by which instants have come that have no decision yet. `None` if there is none.
-    #[serde(default)]
-    pub sooner: Option<Sooner>,
     /// The last instant about which a decision was made while the store's clock was ahead of the true time. Instants up
     /// to it may have had their occurrences. `None` if the present time is later.
     #[serde(default)]
@@ -181,9 +226,9 @@ pub struct Progress {
     /// The number of occurrences that triggers and backfills have made.
     #[serde(default)]
     pub asked: u64,
-    /// True while the schedule is paused.
+    /// The moment at which the schedule was paused. `None` if it is not paused.
     #[serde(default)]
-    pub paused: bool,
+    pub paused: Option<UtcMillis>,
     /// The reason why the plan is no longer valid, for example because its time zone is unknown. `None` if the plan is
     /// valid.
     #[serde(default)]

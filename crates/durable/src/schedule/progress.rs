@@ -1,7 +1,7 @@
 //! Computes the progress of a schedule after a change of the rule, a pause, or a step of the clock.
 
 use super::instants::ScheduleInstants;
-use super::{CatchUp, Progress, Schedule, Sooner};
+use super::{CatchUp, Progress, Schedule, Undecided};
 use crate::id::TimerId;
 use crate::plan::{Plan, PlanError};
 use core::time::Duration;
@@ -10,8 +10,10 @@ use tourbillon_words::UtcMillis;
 /// The greatest expected difference between the clocks of processes that share a store. If a stored moment is further
 /// in the future, it was stored while the store's clock was ahead of the true time.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
+/// The greatest number of spans of undecided instants, and of spans of missed instants that wait.
+pub(super) const MOST_SPANS: usize = 100;
 
-const MILLISECOND: Duration = Duration::from_millis(1);
+pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
 
 impl Progress {
     /// Makes the progress of a new schedule, which is created at `now`.
@@ -26,32 +28,67 @@ impl Progress {
             created: now,
             settled: now,
             next,
+            undecided: Vec::new(),
+            storing: Vec::new(),
             last_scheduled: None,
             last_fired: None,
             last_occurrence: None,
             queued: None,
             catch_up: Vec::new(),
-            sooner: None,
             ahead: None,
             fired: 0,
             missed: 0,
             skipped: 0,
             asked: 0,
-            paused: false,
+            paused: None,
             fault: None,
         })
     }
 
+    /// Lets the instants up to the moment `come` come: notes them as undecided, and settles the time up to `come`.
+    /// `sooner` is the moment of the change of the jitter that lets them come, see [`Undecided::sooner`].
+    pub(super) fn let_come(
+        &mut self,
+        moments: &ScheduleInstants,
+        come: UtcMillis,
+        sooner: Option<UtcMillis>,
+    ) {
+        let first = moments.next_after(self.settled);
+        let passed = moments.passed(first, come + MILLISECOND);
+        if let (Some(next), Some(last)) = (first, passed.last) {
+            match self.undecided.last_mut() {
+                // The instants of a pause lie between two spans, and never come.
+                Some(span) if span.sooner == sooner && moments.next_after(span.last) == first => {
+                    span.last = last;
+                }
+                _ => self.undecided.push(Undecided { next, last, sooner }),
+            }
+        }
+        // Each pause and each change of the jitter may leave a span, while no decision is possible.
+        if self.undecided.len() > MOST_SPANS {
+            self.missed += self.undecided.remove(0).count(moments);
+        }
+        self.settled = self.settled.max(come);
+        self.next = passed.next;
+    }
+
+    /// Returns the progress once the instants have come that have passed by `now`. Instants of a pause do not come. An
+    /// occurrence is due at its instant plus `offset`.
+    pub(super) fn through(
+        &self,
+        schedule: &Schedule,
+        offset: Duration,
+        now: UtcMillis,
+    ) -> Result<Self, PlanError> {
+        let mut progress = self.clone().without_future(offset, now);
+        let moments = ScheduleInstants::new(schedule, progress.created)?;
+        progress.let_come(&moments, less(progress.paused.unwrap_or(now), offset), None);
+        Ok(progress)
+    }
+
     /// Computes the progress after the rule was changed. `before` and `after` are the former and the new rule, each
-    /// with its offset: the time from an instant to the moment at which the occurrence is due. An instant has passed if
-    /// its occurrence would be due by now.
-    ///
-    /// - Instants that have passed without a decision, and instants that wait for their occurrences, stay if the new
-    ///   rule has them. Missed instants that wait stay only if the plan is the same.
-    /// - The others are left out. Those that waited because of an overlap count as skipped, and all others as missed.
-    /// - After a change of the plan, no other instant that has passed comes any more. The same holds after a change of
-    ///   the start of a plan with a fixed period, after a change of an end that has passed, and after a time in which
-    ///   the plan was not valid. Instants that have passed without a decision then count as missed.
+    /// with its offset: the time from an instant to the moment at which the occurrence is due. The module
+    /// [`schedule`](super) says what happens to each instant.
     ///
     /// # Errors
     ///
@@ -63,76 +100,65 @@ impl Progress {
         now: UtcMillis,
     ) -> Result<Self, PlanError> {
         let ((before, former_offset), (after, offset)) = (before, after);
-        let is_fixed = matches!(after.plan, Plan::Every(_));
-        let is_same_plan = before.plan == after.plan && (before.start == after.start || !is_fixed);
-        let followed = if is_same_plan { self.followed(after, offset, now)? } else { None };
-        let is_followed = followed.is_some();
-        let mut progress = followed.unwrap_or_else(|| self.clone().without_future(now));
+        let mut progress = self.clone().without_future(former_offset, now);
         let moments = ScheduleInstants::new(after, progress.created)?;
         // Nobody can list the instants of a plan that is not valid.
-        let former = ScheduleInstants::new(before, self.created).ok();
-        let (had_come, come) = (less(now, former_offset), less(now, offset));
-        let passed = had_come.max(come);
-        let is_anew = !is_same_plan || self.fault.is_some();
-        // A schedule that had ended had no instants since its end.
-        let is_other_end = before.end != after.end && before.end.is_some_and(|end| end < passed);
-        let has_ended = self.next.is_none() || is_other_end;
-        if is_anew || has_ended {
-            progress.settled = progress.settled.max(passed);
-            progress.next = moments.next_after(progress.passed(offset, now));
-        } else if !is_followed {
-            progress.next = progress.next.and_then(|next| moments.first_from(next));
+        let former = ScheduleInstants::new(before, progress.created).ok();
+        if let Some(former) = &former {
+            progress.let_come(former, less(progress.paused.unwrap_or(now), former_offset), None);
         }
-        // Instants that pass during a pause are not counted.
-        if !self.paused {
-            let count = |moments: &ScheduleInstants, next| moments.passed(next, passed + MILLISECOND).count;
-            let had_passed = former.as_ref().map_or(0, |former| count(former, self.next));
-            progress.missed += had_passed.saturating_sub(count(&moments, progress.next));
-        }
+        let is_fixed = matches!(after.plan, Plan::Every(_));
+        let is_same_plan = before.plan == after.plan && (before.start == after.start || !is_fixed);
         if progress.queued.is_some_and(|queued| moments.first_from(queued) != Some(queued)) {
             progress.queued = None;
             progress.skipped += 1;
         }
-        let catch_up = core::mem::take(&mut progress.catch_up);
-        for span in catch_up {
-            let waited = former.as_ref().map_or(0, |former| span.count(former));
-            // A span of another plan has other instants.
-            let kept = if is_same_plan { span.within(&moments) } else { None };
-            progress.missed += waited.saturating_sub(kept.map_or(0, |kept| kept.count(&moments)));
-            progress.catch_up.extend(kept);
+        // A span of another plan has other instants.
+        let within = |span: CatchUp| if is_same_plan { span.within(&moments) } else { None };
+        let mut missed = 0;
+        let mut keep = |span: CatchUp| {
+            let (waited, kept) = (former.as_ref().map_or(0, |former| span.count(former)), within(span));
+            missed += waited.saturating_sub(kept.map_or(0, |kept| kept.count(&moments)));
+            kept
+        };
+        progress.catch_up = progress.catch_up.into_iter().filter_map(&mut keep).collect();
+        let undecided = progress.undecided.into_iter();
+        progress.undecided = undecided.filter_map(|span| Some(span.with(keep(span.span())?))).collect();
+        progress.missed += missed;
+        let come = less(now, offset);
+        if is_same_plan && progress.paused.is_none() {
+            // With a shorter jitter, instants come at once that would have come later.
+            let sooner = (come > progress.settled).then_some(now);
+            progress.let_come(&moments, come, sooner);
+        } else {
+            progress.settled = progress.settled.max(come).max(less(now, former_offset));
         }
-        if come > had_come && !is_anew {
-            let active = self.sooner.filter(|sooner| sooner.is_active(before, now));
-            let after = active.map_or(had_come, |sooner| sooner.after.min(had_come));
-            progress.sooner = Some(Sooner { after, at: now });
-        }
+        progress.next = moments.next_after(progress.settled);
         Ok(Self { fault: None, ..progress })
     }
 
-    /// Computes the progress of a schedule that is resumed. Instants are left out if their occurrences would have been
-    /// due during a pause. Instants that passed while the plan was not valid count as missed. An occurrence is due at
-    /// its instant plus `offset`.
+    /// Computes the progress of a schedule that is resumed. An occurrence is due at its instant plus `offset`.
     ///
     /// # Errors
     ///
     /// Fails if the plan is not valid.
     pub fn resumed(&self, schedule: &Schedule, offset: Duration, now: UtcMillis) -> Result<Self, PlanError> {
-        let followed = self.followed(schedule, offset, now)?;
-        let mut progress = followed.unwrap_or_else(|| self.clone().without_future(now));
-        let moments = ScheduleInstants::new(schedule, progress.created)?;
-        if self.paused {
-            progress.settled = progress.settled.max(less(now, offset));
-            progress.next = moments.next_after(progress.passed(offset, now));
-        }
-        Ok(Self { paused: false, fault: None, ..progress })
+        // The instants before a pause stay, and those of the pause never come.
+        let mut progress = self.through(schedule, offset, now)?;
+        progress.settled = progress.settled.max(less(now, offset));
+        progress.paused = None;
+        progress.next = ScheduleInstants::new(schedule, progress.created)?.next_after(progress.settled);
+        Ok(Self { fault: None, ..progress })
     }
 
-    /// Corrects the progress of a schedule, if the progress was stored while the store's clock was ahead of the true
-    /// time. The progress needs a correction if its next instant is later than the first instant that has not passed.
-    /// Otherwise the result is `None`. The counters do not change. An occurrence is due at its instant plus `offset`.
+    /// Computes the next instant again. Returns the corrected progress, or `None` if the next instant is the same. It
+    /// differs if the progress was stored while the store's clock was ahead of the true time, or if the rules of the
+    /// plan's time zone have changed since. The counters do not change. An occurrence is due at its instant plus
+    /// `offset`.
     ///
     /// An instant that got its occurrence while the clock was ahead may come again now. It gets no second occurrence
-    /// while the first occurrence is stored, or within an hour after the first occurrence ended.
+    /// while the first occurrence is stored, or within an hour after the first occurrence ended. An instant that was
+    /// missed or skipped while the clock was ahead may be counted again.
     ///
     /// # Errors
     ///
@@ -143,56 +169,119 @@ impl Progress {
         offset: Duration,
         now: UtcMillis,
     ) -> Result<Option<Self>, PlanError> {
-        let progress = self.clone().without_future(now);
-        let first =
-            ScheduleInstants::new(schedule, progress.created)?.next_after(progress.passed(offset, now));
-        let is_behind = match (self.next, first) {
-            // While the clock does not step back, the next instant is at most the first instant that has not passed.
-            (Some(next), Some(first)) => first < next,
-            // A schedule that has ended by the present clock has no later instant, so a clock that was ahead has ended
-            // this schedule.
-            (None, Some(_)) => true,
-            _ => false,
-        };
-        Ok(is_behind.then_some(Self { next: first, ..progress }))
+        let progress = self.clone().without_future(offset, now);
+        let next = ScheduleInstants::new(schedule, progress.created)?.next_after(progress.settled);
+        Ok((next != self.next).then_some(Self { next, ..progress }))
     }
 
     /// Returns the progress without the moments that are too far in the future: later than `now` by more than
-    /// [`SLACK`]. Such moments were stored while the store's clock was ahead of the true time.
-    pub(super) fn without_future(mut self, now: UtcMillis) -> Self {
+    /// [`SLACK`]. Such moments were stored while the store's clock was ahead of the true time. Instants after the
+    /// present time then come again.
+    pub(super) fn without_future(mut self, offset: Duration, now: UtcMillis) -> Self {
         let latest = now + SLACK;
         let is_past = |moment: &UtcMillis| *moment <= latest;
         // Fixed periods may be counted from the creation. A creation in the future would hold back all instants until
         // then.
         self.created = if is_past(&self.created) { self.created } else { now };
-        self.settled = if is_past(&self.settled) { self.settled } else { now };
         self.ahead = self.ahead.max(self.last_scheduled.filter(|last| !is_past(last)));
         self.last_scheduled = self.last_scheduled.filter(is_past);
         self.last_fired = self.last_fired.filter(is_past);
-        self.queued = self.queued.filter(is_past);
-        self.sooner = self.sooner.filter(|sooner| is_past(&sooner.at));
-        self.catch_up.retain(|span| span.next <= now);
-        for span in &mut self.catch_up {
-            span.last = span.last.min(now);
+        self.paused = self.paused.map(|paused| if is_past(&paused) { paused } else { now });
+        if is_past(&self.settled) {
+            return self;
         }
+        // The last instant may be later than now by up to `SLACK`, if the clock of another process is ahead. This
+        // instant must not come again.
+        let last = self.last_scheduled.unwrap_or(UtcMillis::ZERO);
+        let settled = less(now, offset).max(self.created).max(last);
+        self.settled = settled;
+        self.queued = self.queued.filter(|queued| *queued <= settled);
+        let cut = |span: CatchUp| {
+            let last = span.last.min(settled);
+            (span.next <= last).then_some(CatchUp { last, ..span })
+        };
+        self.catch_up = self.catch_up.into_iter().filter_map(cut).collect();
+        let undecided = self.undecided.into_iter();
+        self.undecided = undecided.filter_map(|span| Some(span.with(cut(span.span())?))).collect();
         self
     }
 
-    /// Returns the moment after which the schedule looks for its next instant. This is the latest of three moments: the
-    /// last instant whose occurrence would be due by now, the last instant about which a decision was made
-    /// ([`last_scheduled`](Self::last_scheduled)), and [`settled`](Self::settled).
+    /// Notes that these instants have got their occurrences by a decision whose result was not stored, because another
+    /// process had changed the schedule. `before` is the progress from which that decision was made.
+    pub(super) fn note_fired(
+        &mut self,
+        moments: &ScheduleInstants,
+        before: &Self,
+        instants: &[UtcMillis],
+        now: UtcMillis,
+    ) {
+        for instant in instants {
+            self.let_come(moments, *instant, None);
+            if self.queued == Some(*instant) {
+                self.queued = None;
+            } else if !self.take_out(moments, *instant) {
+                // The change has left the instant out.
+                let left_out =
+                    if before.queued == Some(*instant) { &mut self.skipped } else { &mut self.missed };
+                *left_out = left_out.saturating_sub(1);
+            }
+            self.fired += 1;
+            self.last_scheduled = self.last_scheduled.max(Some(*instant));
+            self.last_occurrence = Some(TimerId::of_occurrence(self.id, *instant));
+            self.last_fired = Some(now);
+        }
+    }
+
+    /// Returns the moment of the next decision. Returns `None` if no instant is left. An occurrence is due at its
+    /// instant plus `offset`.
+    pub(super) fn wake(&self, offset: Duration, now: UtcMillis) -> Option<UtcMillis> {
+        let next = self.next.map(|next| next + offset);
+        // The decision about instants that have come is late since the first of them was due.
+        let undecided = self.undecided.first().map(|span| span.sooner.unwrap_or(span.next + offset));
+        let waiting = self.has_waiting().then_some(now);
+        next.into_iter().chain(undecided).chain(waiting).min()
+    }
+
+    /// Takes an instant out of the spans of instants that wait. Returns whether it was in one of them.
+    fn take_out(&mut self, moments: &ScheduleInstants, instant: UtcMillis) -> bool {
+        let is_in = |span: &CatchUp| span.next <= instant && instant <= span.last;
+        let without = |span: CatchUp| {
+            let before = CatchUp { next: span.next, last: less(instant, MILLISECOND) };
+            let after = moments.next_after(instant).map(|next| CatchUp { next, last: span.last });
+            [Some(before), after].into_iter().flatten().filter(|part| part.next <= part.last)
+        };
+        if let Some(at) = self.catch_up.iter().position(is_in) {
+            let parts = without(self.catch_up[at]);
+            drop(self.catch_up.splice(at..=at, parts));
+            return true;
+        }
+        let Some(at) = self.undecided.iter().position(|span| is_in(&span.span())) else { return false };
+        let span = self.undecided[at];
+        let parts = without(span.span()).map(|part| span.with(part));
+        drop(self.undecided.splice(at..=at, parts));
+        true
+    }
+
+    /// Returns whether an instant that has come waits for a decision or for its occurrence.
+    pub(super) fn has_waiting_instant(&self, instant: UtcMillis) -> bool {
+        let is_in = |span: &CatchUp| span.next <= instant && instant <= span.last;
+        self.queued == Some(instant)
+            || self.catch_up.iter().any(is_in)
+            || self.undecided.iter().any(|span| is_in(&span.span()))
+            || self.storing.contains(&instant)
+    }
+
+    /// Returns the moment after which the schedule has its next instant: the present moment minus the jitter, or
+    /// [`settled`](Self::settled) if this is later.
     pub(super) fn passed(&self, offset: Duration, now: UtcMillis) -> UtcMillis {
-        let passed = less(now, offset).max(self.settled);
-        // The last instant may be later than now by up to `SLACK`, if the clock of another process is ahead. This
-        // instant must not come again.
-        self.last_scheduled.map_or(passed, |last| last.max(passed))
+        less(now, offset).max(self.settled)
     }
 }
 
 impl CatchUp {
     /// Counts the instants that wait, up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED).
     pub(super) fn count(self, moments: &ScheduleInstants) -> u64 {
-        moments.passed(Some(self.next), self.last + MILLISECOND).count
+        moments.passed(moments.first_from(self.next), self.last + MILLISECOND).count
     }
 
     /// Returns the instants that wait without those before the start or after the end of a schedule. `None` if none is
@@ -203,10 +292,19 @@ impl CatchUp {
     }
 }
 
-impl Sooner {
-    /// Returns whether instants after [`after`](Self::after) are still on time at `now`.
-    pub(super) fn is_active(&self, schedule: &Schedule, now: UtcMillis) -> bool {
-        now <= self.at + schedule.grace
+impl Undecided {
+    /// Returns the first and the last moment of the span.
+    pub(super) fn span(self) -> CatchUp {
+        CatchUp { next: self.next, last: self.last }
+    }
+
+    /// Returns the span with another first and last moment.
+    pub(super) fn with(self, CatchUp { next, last }: CatchUp) -> Self {
+        Self { next, last, ..self }
+    }
+
+    fn count(self, moments: &ScheduleInstants) -> u64 {
+        self.span().count(moments)
     }
 }
 

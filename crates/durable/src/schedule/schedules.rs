@@ -3,7 +3,7 @@
 use super::key::{NAMESPACES, ScheduleKey, namespace_of};
 use super::runner::ScheduleRunner;
 use super::store::{Observe, ScheduleStore};
-use super::stored::{KIND, Stored, wake_of};
+use super::stored::{KIND, Stored, failure_of, wake_of};
 use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage, Template};
 use super::{Progress, Schedule};
 use crate::id::TimerId;
@@ -27,8 +27,9 @@ use std::sync::{Arc, PoisonError};
 /// While a call removes, pauses or changes a schedule, another process may be about to store occurrences by the
 /// schedule's former rule. In a store that processes share ([`TimerStore::is_shared`]), the call waits for that
 /// process, for at most ten seconds, and fails if the wait was in vain; the change is stored all the same. So once such
-/// a call has returned, no process stores occurrences by the former rule, unless it has stood still for longer than a
-/// lease, or the store's clock has been set ahead by more than the rest of a lease.
+/// a call has returned, no decision stores occurrences by the former rule, unless its process has stood still for
+/// longer than a lease, or the store's clock has been set ahead by more than the rest of a lease. A call of
+/// [`trigger`](Self::trigger) or [`backfill`](Self::backfill) that has begun before may still store its occurrences.
 ///
 /// # Examples
 ///
@@ -76,7 +77,9 @@ impl Schedules {
     /// The kind of the timers that store schedules.
     pub const KIND: &'static str = KIND;
 
-    /// Gives access to the schedules in this store.
+    /// Gives access to the schedules in this store. A process makes one such value for a store, and clones it. The
+    /// locks of a schedule belong to the value. If a process makes two values for a store that no other process shares,
+    /// a change by one of them does not wait for a decision by the other.
     #[must_use]
     pub fn new(store: Arc<dyn TimerStore>) -> Self {
         Self::with(store, None)
@@ -119,14 +122,16 @@ impl Schedules {
         let schedules = self.clone();
         self.0.add_runtime(builder.incarnation());
         builder
-            // The handler reads the schedule from the store again, because it may have changed since the claim.
-            .decide_by(move |_: Stored, delivery| runner.deliver(&delivery))
+            // The handler reads the schedule from the store, because it may have changed since the claim. A payload
+            // that cannot be read must not make the timer dead.
+            .decide_by(KIND, move |delivery| runner.deliver(&delivery))
             .follow_clock(move || schedules.follow_clock().map(drop))
     }
 
-    /// Recomputes the next instants of schedules that are too late, because they were computed while the store's clock
-    /// was ahead of the true time. Returns the number of schedules that changed. A runtime with these schedules calls
-    /// this method at its start, and whenever the store's clock was set back. The call reads all schedules.
+    /// Recomputes the next instants of schedules. They differ after a time in which the store's clock was ahead of the
+    /// true time, and after a change of the rules of a time zone. Returns the number of schedules that changed. A
+    /// runtime with these schedules calls this method at its start, and whenever the store's clock was set back. The
+    /// call reads all schedules.
     ///
     /// # Errors
     ///
@@ -282,10 +287,10 @@ impl Schedules {
         // The lock is held until the schedule is stored, so that no other thread of this process counts in between.
         let room = (most < u64::MAX).then(|| self.0.room.lock().unwrap_or_else(PoisonError::into_inner));
         let is_new = Cell::new(false);
-        // The numbers of instants that the change leaves out as missed and as skipped.
-        let left_out = Cell::new((0, 0));
+        // The numbers of missed and skipped instants before the change.
+        let counted = Cell::new((0, 0));
         let (view, formers) = self.0.replace(at, |now| {
-            left_out.set((0, 0));
+            counted.set((0, 0));
             let (mut formers, new) = (Vec::new(), || Progress::new(TimerId::fresh(), &schedule, now));
             let (progress, mode) = match self.0.load_to_change(at) {
                 Ok((_, present)) if is_changed(&present) => return Err(ScheduleFault::Changed),
@@ -294,10 +299,7 @@ impl Schedules {
                     let after = (&schedule, at.jitter(schedule.jitter));
                     let mut progress = present.progress.changed(before, after, now)?;
                     self.0.forget_put_off(at, &timer, &present, &mut progress, now)?;
-                    left_out.set((
-                        progress.missed - present.progress.missed,
-                        progress.skipped - present.progress.skipped,
-                    ));
+                    counted.set((present.progress.missed, present.progress.skipped));
                     formers = present.formers;
                     (progress, IfPresent::ReplaceOnly(timer.id))
                 }
@@ -318,13 +320,25 @@ impl Schedules {
             is_new.set(mode == IfPresent::Reject);
             let stored = Stored { schedule: schedule.clone(), template: template.clone(), progress, formers };
             // A template that the store refuses would let each decision of the schedule fail, and only much later.
-            admit(&Op::Place(Box::new(stored.occurrence(at, now, now)), IfPresent::Reject))?;
+            admit(&Op::Place(Box::new(stored.occurrence(at, now, now, now)), IfPresent::Reject))?;
             Ok((stored, mode))
         })?;
         drop(room);
-        self.0.tell_left_out(at, left_out.get());
-        self.0.await_decisions(&formers)?;
-        Ok((is_new.get(), view))
+        let awaited = self.0.await_decisions(&formers);
+        // A decision that was under way may have given occurrences to instants that the change has left out.
+        let present = if formers.is_empty() { None } else { self.get(at).ok() };
+        let now = &present.as_ref().unwrap_or(&view).progress;
+        let left_out = |before, at_change: u64, now: u64| at_change.min(now).saturating_sub(before);
+        let (missed, skipped) = counted.get();
+        self.0.tell_left_out(
+            at,
+            (
+                left_out(missed, view.progress.missed, now.missed),
+                left_out(skipped, view.progress.skipped, now.skipped),
+            ),
+        );
+        awaited?;
+        Ok((is_new.get(), present.unwrap_or(view)))
     }
 
     /// Returns the number of schedules in a namespace.
@@ -383,7 +397,7 @@ impl Schedules {
     /// ```
     pub fn get(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
         let (timer, stored) = self.0.load(at)?;
-        Ok(stored.view(at.clone(), wake_of(&timer), self.0.store.now()))
+        Ok(stored.view(at.clone(), wake_of(&timer), failure_of(&timer), self.0.store.now()))
     }
 
     /// Returns a page of the schedules in a namespace whose keys begin with `key_prefix`. The schedules are in the
@@ -458,7 +472,8 @@ impl Schedules {
     }
 
     /// Pauses a schedule. Instants during the pause get no occurrences, and count neither as missed nor as skipped.
-    /// Stored occurrences are still delivered.
+    /// Instants that have come before the pause wait for the resume, if they have no occurrences yet. Stored
+    /// occurrences are still delivered.
     ///
     /// # Errors
     ///
@@ -480,14 +495,14 @@ impl Schedules {
     /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
     /// # let at = ScheduleKey::new("shop", "daily report");
     /// # schedules.put(&at, daily, report())?;
-    /// assert!(schedules.pause(&at)?.progress.paused);
-    /// assert!(!schedules.resume(&at)?.progress.paused);
+    /// assert!(schedules.pause(&at)?.progress.paused.is_some());
+    /// assert!(schedules.resume(&at)?.progress.paused.is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pause(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
-        self.0.change(at, |_| {
+        self.0.change(at, |now| {
             let (timer, mut stored) = self.0.load_to_change(at)?;
-            stored.progress.paused = true;
+            stored.progress.paused = stored.progress.paused.or(Some(now));
             Ok((stored, IfPresent::ReplaceOnly(timer.id)))
         })
     }
@@ -515,7 +530,7 @@ impl Schedules {
     /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
     /// # let at = ScheduleKey::new("shop", "daily report");
     /// # schedules.put(&at, daily, report())?;
-    /// assert!(!schedules.resume(&at)?.progress.paused, "it was not paused, either");
+    /// assert!(schedules.resume(&at)?.progress.paused.is_none(), "it was not paused, either");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn resume(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {

@@ -19,10 +19,13 @@
 //! A timer that was replaced is stored as long as its delivery goes on, or until its lease is reaped. A lease that has
 //! expired counts as the end of the delivery, because its process has died or stands still. After a step of the store's
 //! clock past the end of the lease, this is wrong: the process may still store occurrences. A longer wait would not
-//! help, because a reap may end the lease at the same moment. A decision stores its occurrences before its new state or
-//! together with it. So after the new state, nobody needs to wait for the decision.
-//! The exception is a decision in a store without transactions about occurrences that are delivered at most once. It
-//! stores them after its new state, so the new state has the decision's timer among its `formers`.
+//! help, because a reap may end the lease at the same moment. A decision stores its occurrences together with its new
+//! state. So after the new state, nobody needs to wait for the decision. The exception is a store without transactions:
+//! there the decision stores its occurrences after its new state, which has the decision's timer among its `formers`.
+//!
+//! If such a change replaces the timer while a decision stores its occurrences in a transaction, the occurrences are
+//! stored and the decision's result is not. The decision then notes its occurrences in the changed state
+//! (`ScheduleRunner::note_fired`), before its delivery ends.
 //!
 //! Within a process, the lock of the schedule excludes a decision during a change. So a change does not wait for the
 //! deliveries of this process's own runtimes. Such a delivery may still wait for a thread, and would hold up the
@@ -31,7 +34,7 @@
 use super::Progress;
 use super::key::{ScheduleKey, namespace_of};
 use super::progress::SLACK;
-use super::stored::{Stored, wake_of};
+use super::stored::{Stored, failure_of, wake_of};
 use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage};
 use crate::executor::block_on;
 use crate::id::TimerId;
@@ -133,6 +136,14 @@ impl ScheduleStore {
         Op::Place(Box::new(stored.timer(id, at, wake)), mode)
     }
 
+    /// Returns a timer that stores a schedule, for another attempt of a decision at the moment `due`. `former` is the
+    /// schedule's timer before. The decision is late since the moment for which it was scheduled.
+    pub(super) fn attempt(&self, stored: &Stored, at: &ScheduleKey, former: &Timer, due: UtcMillis) -> Timer {
+        let id = self.store.fresh_id(&namespace_of(&at.namespace), Some(&at.key));
+        let timer = stored.timer(id, at, Some(due));
+        Timer { scheduled: former.scheduled.min(former.due), ..timer }
+    }
+
     /// Reads a schedule, and returns it with the timer that stores it.
     pub(super) fn load(&self, at: &ScheduleKey) -> Result<(Timer, Stored), ScheduleFault> {
         at.is_valid().then_some(()).ok_or(ScheduleFault::Key)?;
@@ -152,7 +163,7 @@ impl ScheduleStore {
         let now = self.store.now();
         let schedules = page.timers.iter().filter_map(|timer| {
             let at = ScheduleKey::new(namespace, timer.key.clone()?);
-            Some(Stored::read(timer).ok()?.view(at, wake_of(timer), now))
+            Some(Stored::read(timer).ok()?.view(at, wake_of(timer), failure_of(timer), now))
         });
         Ok(SchedulesPage { schedules: schedules.collect(), next: page.next })
     }
@@ -284,24 +295,20 @@ impl ScheduleStore {
                 // Another process has changed the schedule since `change` has read it.
                 _ => continue,
             }
-            return Ok((stored.view(at.clone(), wake, now), formers));
+            return Ok((stored.view(at.clone(), wake, None, now), formers));
         }
         Err(contended().into())
     }
 
-    /// Changes the counters of a schedule whose occurrences are stored already. If the schedule has been removed since
-    /// then, nothing is changed. A loss of power may take back the change.
-    pub(super) fn count(
-        &self,
-        at: &ScheduleKey,
-        change: impl Fn(&mut Progress),
-    ) -> Result<(), ScheduleFault> {
+    /// Changes the counters of a schedule whose occurrences are stored already, or notes these occurrences. If the
+    /// schedule has been removed since then, nothing is changed. A loss of power may take back the change.
+    pub(super) fn count(&self, at: &ScheduleKey, change: impl Fn(&mut Stored)) -> Result<(), ScheduleFault> {
         for _ in 0..TURNS {
             let (timer, mut stored) = match self.load_to_change(at) {
                 Err(ScheduleFault::NotFound) => return Ok(()),
                 loaded => loaded?,
             };
-            change(&mut stored.progress);
+            change(&mut stored);
             let mode = IfPresent::ReplaceOnly(timer.id);
             let op = self.op(&stored, at, wake_of(&timer), mode);
             if has_replaced(&self.apply(vec![op], Durability::ProcessCrash)?) {

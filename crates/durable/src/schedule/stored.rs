@@ -7,7 +7,6 @@ use super::words::{ScheduleView, Template};
 use super::{Progress, Schedule};
 use crate::id::TimerId;
 use crate::policy::{Backoff, Misfire, Policy};
-use crate::spec::Kind;
 use crate::state::State;
 use crate::store::{StoreError, StoreErrorKind};
 use crate::texts::without_zero_bytes;
@@ -40,10 +39,6 @@ pub(super) struct Stored {
     pub(super) formers: Vec<TimerId>,
 }
 
-impl Kind for Stored {
-    const NAME: &'static str = KIND;
-}
-
 impl Stored {
     pub(super) fn read(timer: &Timer) -> Result<Self, StoreError> {
         serde_json::from_slice(&timer.payload.0).map_err(|error| {
@@ -51,13 +46,13 @@ impl Stored {
         })
     }
 
-    /// Makes the timer that stores a schedule, due at `wake`. Each state of the schedule has a new `id`. By this id,
-    /// `IfPresent::ReplaceOnly` notices that another process has changed the schedule.
+    /// Makes the timer that stores a schedule. Its decision is scheduled for `wake`. Each state of the schedule has a
+    /// new `id`. By this id, `IfPresent::ReplaceOnly` notices that another process has changed the schedule.
     pub(super) fn timer(&self, id: TimerId, at: &ScheduleKey, wake: Option<UtcMillis>) -> Timer {
         let Progress { paused, fault, .. } = &self.progress;
         let state = match (fault, wake) {
             (Some(fault), _) => State::Parked(parked(fault)),
-            _ if *paused => State::Parked(PAUSED.into()),
+            _ if paused.is_some() => State::Parked(PAUSED.into()),
             (None, None) => State::Parked(ENDED.into()),
             (None, Some(_)) => State::Pending,
         };
@@ -84,8 +79,7 @@ impl Stored {
     /// Returns the moment of the schedule's next decision (choice of the instants that get occurrences). Returns `None`
     /// if no instant is left.
     pub(super) fn wake(&self, at: &ScheduleKey, now: UtcMillis) -> Option<UtcMillis> {
-        let next = self.progress.next.map(|next| next + at.jitter(self.schedule.jitter));
-        next.into_iter().chain(self.progress.has_waiting().then_some(now)).min()
+        self.progress.wake(at.jitter(self.schedule.jitter), now)
     }
 
     /// Returns whether the next decision of an active schedule was put off while the store's clock was ahead of the
@@ -96,17 +90,29 @@ impl Stored {
     }
 
     /// Converts the stored schedule to the form that callers get. `wake` is the moment of the next decision, from which
-    /// the lateness at `now` is computed.
-    pub(super) fn view(self, at: ScheduleKey, wake: Option<UtcMillis>, now: UtcMillis) -> ScheduleView {
+    /// the lateness at `now` is computed. `failure` is the error of the last attempt of this decision.
+    pub(super) fn view(
+        self,
+        at: ScheduleKey,
+        wake: Option<UtcMillis>,
+        failure: Option<Box<str>>,
+        now: UtcMillis,
+    ) -> ScheduleView {
         let Self { schedule, template, progress, .. } = self;
-        let is_active = !progress.paused && progress.fault.is_none();
+        let is_active = progress.paused.is_none() && progress.fault.is_none();
         let due = progress.next.filter(|_| is_active).map(|next| next + at.jitter(schedule.jitter));
         let overdue = wake.filter(|_| is_active).map_or(Duration::ZERO, |wake| now - wake);
-        ScheduleView { at, schedule, template, progress, due, overdue }
+        ScheduleView { at, schedule, template, progress, due, overdue, failure }
     }
 
-    /// Makes the timer of a schedule's occurrence at `instant`. The timer is due at `due`.
-    pub(super) fn occurrence(&self, at: &ScheduleKey, instant: UtcMillis, due: UtcMillis) -> Timer {
+    /// Makes the timer of a schedule's occurrence at `instant`. The timer is due at `due`, and is made at `now`.
+    pub(super) fn occurrence(
+        &self,
+        at: &ScheduleKey,
+        instant: UtcMillis,
+        due: UtcMillis,
+        now: UtcMillis,
+    ) -> Timer {
         let Template { kind, payload, labels, policy } = self.template.clone();
         let mut labels = labels;
         labels.push(at.label());
@@ -119,6 +125,8 @@ impl Stored {
             policy: Policy { misfire: Misfire::Fire, jitter: Duration::ZERO, ..policy },
             scheduled: instant,
             due,
+            // A missed or queued instant, and one of a backfill, may be older than the greatest age of the policy.
+            age_from: Some(due.max(now)),
             // The store then remembers the id for an hour after the end, so a repeated decision makes no second
             // occurrence.
             has_chosen_id: true,
@@ -127,15 +135,20 @@ impl Stored {
     }
 }
 
-/// Returns the moment of a schedule's next decision (choice of the instants that get occurrences). `timer` is the timer
-/// that stores the schedule. After a failed decision, this is the moment for which the decision was scheduled, and not
-/// the moment of its next attempt. Returns `None` if the schedule has ended.
+/// Returns the moment for which a schedule's next decision (choice of the instants that get occurrences) is scheduled.
+/// `timer` is the timer that stores the schedule. After a failed decision, its due moment is that of the next attempt.
+/// Returns `None` if the schedule has ended.
 pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     match &timer.state {
         State::Parked(reason) if **reason == *ENDED => None,
-        _ if timer.failures > 0 => Some(timer.scheduled.min(timer.due)),
-        _ => Some(timer.due),
+        _ => Some(timer.scheduled.min(timer.due)),
     }
+}
+
+/// Returns the error of the last attempt of a schedule's next decision. `timer` is the timer that stores the schedule.
+/// Returns `None` if no attempt has failed.
+pub(super) fn failure_of(timer: &Timer) -> Option<Box<str>> {
+    timer.last_error.clone()
 }
 
 /// Returns the text that says why a schedule's timer is parked (stored, but not delivered). `fault` is the error of the

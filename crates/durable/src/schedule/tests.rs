@@ -40,7 +40,8 @@ fn an_instant_on_time_gets_its_occurrence_and_an_early_look_changes_nothing() {
     let schedule = each_minute();
     let early = decide(&schedule, MINUTE - 1, false);
     assert_decided(&early, &[], 0, 0, MINUTE);
-    assert_eq!(early.progress, Progress::new(id(), &schedule, at(MINUTE / 2)).unwrap());
+    let created = Progress::new(id(), &schedule, at(MINUTE / 2)).unwrap();
+    assert_eq!(early.progress, Progress { settled: at(MINUTE - 1), ..created });
     let decision = decide(&schedule, MINUTE + 9_000, false);
     assert_decided(&decision, &[1], 0, 0, 2 * MINUTE);
     let progress = decision.progress;
@@ -86,7 +87,7 @@ fn an_overlap_is_skipped_allowed_or_queued() {
         progress.decide(&with(Overlap::QueueOne), Duration::ZERO, at(now), is_under_way).unwrap()
     };
     let still = decide_on(&queued.progress, 3 * MINUTE + 1_000, true);
-    assert_eq!(still.progress, queued.progress);
+    assert_eq!(still.progress.queued, queued.progress.queued);
     let free = decide_on(&still.progress, 3 * MINUTE + 2_000, false);
     assert_decided(&free, &[1], 0, 0, 4 * MINUTE);
     assert_eq!(free.progress.last_scheduled, Some(at(3 * MINUTE)));
@@ -164,7 +165,8 @@ fn instants_that_are_missed_while_the_schedule_catches_up_wait_as_well() {
         progress.decide(schedule, Duration::ZERO, at(now), is_under_way).unwrap()
     };
     let still = decide_on(&first.progress, &schedule, 4 * MINUTE + 31_000, true);
-    assert_eq!((&still.progress, still.wake), (&first.progress, Some(at(4 * MINUTE + 32_000))));
+    assert_eq!(still.wake, Some(at(4 * MINUTE + 32_000)));
+    assert_eq!(still.progress.catch_up, first.progress.catch_up);
     // Minute 5 comes while an occurrence is under way. Minutes 6 and 7 pass without a process.
     let skips = decide_on(&first.progress, &schedule, 5 * MINUTE, true);
     assert_eq!((skips.skipped, &skips.progress.catch_up[..]), (1, &[waiting(2, 4)][..]));
@@ -258,8 +260,8 @@ fn a_decade_of_seconds_that_were_missed_is_not_walked_for_ever() {
     let sparse = Plan::Cron { expression: "7 0 12 1 * *".into(), zone: "UTC".into(), skip_gaps: false };
     let decade = 10 * 365 * 86_400_000 + 500;
     for (plan, missed, last) in [
-        (cron, MOST_COUNTED - 1, decade - 10_500),
-        (Plan::Every(1), MOST_COUNTED - 1, decade - 10_001),
+        (cron, MOST_COUNTED, decade - 10_500),
+        (Plan::Every(1), MOST_COUNTED, decade - 10_001),
         (sparse, 119, decade - 10_001),
     ] {
         let schedule = Schedule { end: Some(at(decade - 10_001)), ..Schedule::new(plan) };
@@ -327,7 +329,9 @@ fn a_change_of_the_rule_neither_repeats_nor_forgets() {
     // The instants are the same as before. So minute 2, which has come, still waits for its decision.
     let other_overlap = Schedule { overlap: Overlap::Allow, ..before.clone() };
     let same = changed(&progress, &before, &other_overlap, 3 * MINUTE);
-    assert_eq!((same.next, same.fired), (Some(at(2 * MINUTE)), 1));
+    assert_eq!((same.next, same.fired, same.missed), (Some(at(4 * MINUTE)), 1, 0));
+    let undecided = Undecided { next: at(2 * MINUTE), last: at(3 * MINUTE), sooner: None };
+    assert_eq!(same.undecided, [undecided]);
     // With other instants, only instants from now on count.
     let faster = Schedule { plan: Plan::Every(MINUTE / 2), ..before.clone() };
     let after_change = changed(&progress, &before, &faster, 3 * MINUTE);
@@ -335,15 +339,26 @@ fn a_change_of_the_rule_neither_repeats_nor_forgets() {
     assert_eq!(after_change.missed, 2, "minutes 2 and 3");
 }
 
+/// Minute 1 has come before the pause, without a decision.
 #[test]
 fn a_pause_leaves_its_instants_out_and_a_fault_does_not() {
-    let schedule = each_minute();
+    let schedule = Schedule { overlap: Overlap::Allow, missed: Missed::All, ..each_minute() };
     let progress = Progress::new(id(), &schedule, at(1)).unwrap();
-    let paused = Progress { paused: true, ..progress.clone() };
-    assert_eq!(paused.resumed(&schedule, Duration::ZERO, at(5 * MINUTE)).unwrap().next, Some(at(6 * MINUTE)));
+    let fires = |resumed: &Progress, now: u64| {
+        let decision = resumed.decide(&schedule, Duration::ZERO, at(now), false).unwrap();
+        decision.fire.iter().map(|instant| instant.as_millis() / MINUTE).collect::<Vec<_>>()
+    };
+    for (pause, resume, expected) in
+        [(MINUTE + 2, MINUTE + 4, &[1][..]), (MINUTE + 2, 5 * MINUTE, &[1]), (MINUTE - 1, 5 * MINUTE, &[])]
+    {
+        let paused = Progress { paused: Some(at(pause)), ..progress.clone() };
+        let resumed = paused.resumed(&schedule, Duration::ZERO, at(resume)).unwrap();
+        assert_eq!(resumed.next, Some(at((resume / MINUTE + 1) * MINUTE)));
+        assert_eq!(fires(&resumed, resume), expected, "{pause} {resume}");
+    }
     let faulty = Progress { fault: Some("x".into()), ..progress };
     let resumed = faulty.resumed(&schedule, Duration::ZERO, at(5 * MINUTE)).unwrap();
-    assert_eq!((resumed.next, resumed.fault), (Some(at(MINUTE)), None));
+    assert_eq!((fires(&resumed, 5 * MINUTE), resumed.fault), (vec![1, 2, 3, 4, 5], None));
 }
 
 #[test]

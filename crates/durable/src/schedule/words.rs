@@ -47,6 +47,9 @@ pub struct ScheduleView {
     /// The time by which the schedule's next decision (choice of the instants that get occurrences) is late. Zero if
     /// the decision is not late.
     pub overdue: Duration,
+    /// The error of the last attempt of this decision, which is tried again: the store has failed, or this machine does
+    /// not know the time zone. `None` if no attempt has failed.
+    pub failure: Option<Box<str>>,
 }
 
 impl ScheduleView {
@@ -81,6 +84,9 @@ pub struct BackfillStep {
     /// The number of instants for which the step stored no timer, because the timer for the instant had already been
     /// stored earlier.
     pub repeated: u64,
+    /// The number of instants that the step left out, because they wait for a decision or for their timers by the
+    /// schedule's own rule.
+    pub waiting: u64,
     /// The moment from which the backfill continues. `None` if the backfill is complete.
     pub next: Option<UtcMillis>,
 }
@@ -188,7 +194,7 @@ pub enum ScheduleEvent {
     /// The schedule has no further instant.
     Ended,
     /// The next instant was recomputed, because it had been computed while the store's clock was ahead of the true
-    /// time.
+    /// time, or before a change of the rules of the time zone.
     Followed {
         /// The former next instant. `None` if the schedule had ended.
         from: Option<UtcMillis>,

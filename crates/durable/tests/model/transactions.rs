@@ -51,6 +51,7 @@ impl Model {
             },
             trace: None,
             has_chosen_id: false,
+            age_from: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod calendar;
 mod failures;
+mod lost;
 mod missed;
 mod overlaps;
 mod races;
@@ -13,13 +14,13 @@ use tourbillon::ManualClock;
 use tourbillon_durable::plan::Plan;
 use tourbillon_durable::policy::{Backoff, Policy};
 use tourbillon_durable::schedule::{
-    Schedule, ScheduleEvent, ScheduleFault, ScheduleKey, ScheduleView, Schedules, Template,
+    Missed, Overlap, Schedule, ScheduleEvent, ScheduleFault, ScheduleKey, ScheduleView, Schedules, Template,
 };
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{
     Claimant, Filter, IfPresent, Limit, MemoryStore, Op, StoreErrorKind, TimerStore,
 };
-use tourbillon_durable::timer::{Payload, TimerId};
+use tourbillon_durable::timer::{Payload, Timer, TimerId};
 use tourbillon_durable::{Durable, UtcMillis, Verdict};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -104,6 +105,25 @@ impl World {
         self.seen.lock().unwrap().iter().map(|(scheduled, ..)| *scheduled).collect()
     }
 
+    /// Returns the numbers of instants that got occurrences, were missed, and were skipped.
+    fn counts(&self) -> (u64, u64, u64) {
+        let progress = self.view().progress;
+        (progress.fired, progress.missed, progress.skipped)
+    }
+
+    /// Replaces a part of the schedule's stored payload, as if a program of another version had stored it.
+    fn replace_in_payload(&self, from: &str, to: &str) {
+        let schedules = Filter { kind: Some(Schedules::KIND.into()), ..Default::default() };
+        let listed = pollster::block_on(self.store.list(schedules, None, 9)).unwrap();
+        let timer = listed.timers.into_iter().next().unwrap();
+        let text = String::from_utf8(timer.payload.0.to_vec()).unwrap();
+        assert!(text.contains(from), "{text}");
+        let payload = Payload(text.replace(from, to).into_bytes().into());
+        let replacement = Timer { payload, id: TimerId::fresh(), ..timer };
+        let op = Op::Place(Box::new(replacement), IfPresent::Replace);
+        drop(pollster::block_on(self.store.apply(vec![op], Default::default())).unwrap());
+    }
+
     fn events(&self) -> Vec<String> {
         self.events.lock().unwrap().clone()
     }
@@ -164,7 +184,7 @@ fn a_paused_schedule_makes_nothing_and_goes_on_with_the_next_instant() {
     let world = World::new();
     world.put(each_minute());
     let paused = world.schedules.pause(&at()).unwrap();
-    assert_eq!((paused.progress.paused, paused.due), (true, None));
+    assert_eq!((paused.progress.paused.is_some(), paused.due), (true, None));
     world.advance(3);
     assert!(world.minutes().is_empty());
     let resumed = world.schedules.resume(&at()).unwrap();
@@ -173,7 +193,7 @@ fn a_paused_schedule_makes_nothing_and_goes_on_with_the_next_instant() {
     assert_eq!((world.minutes(), world.view().progress.missed), (vec![4], 0));
     // A change of a paused schedule does not resume it.
     world.schedules.pause(&at()).unwrap();
-    assert!(world.put(Schedule::new(Plan::Every(MINUTE / 2))).progress.paused);
+    assert!(world.put(Schedule::new(Plan::Every(MINUTE / 2))).progress.paused.is_some());
     world.advance(3);
     assert_eq!(world.minutes(), [4]);
 }
@@ -202,13 +222,13 @@ fn a_backfill_makes_the_occurrences_of_a_range_once() {
     let from = UtcMillis::from_millis(NOON - 5 * MINUTE - 1);
     let until = UtcMillis::from_millis(NOON + 60 * MINUTE);
     assert_eq!(world.schedules.count(&at(), from, until, 100).unwrap(), 66);
-    let step = world.schedules.backfill(&at(), from, until, 4).unwrap();
+    let step = world.schedules.backfill(&at(), from, until, 4, None).unwrap();
     assert_eq!((step.stored, step.repeated), (4, 0));
     assert_eq!(step.next, Some(UtcMillis::from_millis(NOON - 2 * MINUTE + 1)));
-    let rest = world.schedules.backfill(&at(), step.next.unwrap(), until, 100).unwrap();
+    let rest = world.schedules.backfill(&at(), step.next.unwrap(), until, 100, None).unwrap();
     // Minutes -1 and 0 get occurrences. Minute 1 has an occurrence already. Later minutes have not come yet.
     assert_eq!((rest.stored, rest.repeated, rest.next), (2, 1, None));
-    let again = world.schedules.backfill(&at(), from, until, 100).unwrap();
+    let again = world.schedules.backfill(&at(), from, until, 100, None).unwrap();
     assert_eq!((again.stored, again.repeated), (0, 7));
     world.settle();
     let ids: std::collections::BTreeSet<_> = world.seen.lock().unwrap().iter().map(|(.., id)| *id).collect();
@@ -216,36 +236,101 @@ fn a_backfill_makes_the_occurrences_of_a_range_once() {
     assert_eq!(world.view().progress.asked, 6);
 }
 
+/// A backfill leaves out the instants that the schedule itself still decides about.
 #[test]
-fn a_zone_that_is_refused_parks_its_schedule_and_nothing_else() {
+fn a_backfill_leaves_out_the_instants_that_wait() {
+    let mut world = World::new();
+    world.put(Schedule { missed: Missed::All, ..each_minute() });
+    *world.verdict.lock().unwrap() = Some(Verdict::Snooze(UtcMillis::from_millis(NOON + 60 * MINUTE)));
+    world.advance(1);
+    drop(world.durable.take().unwrap().shutdown(PATIENCE));
+    world.clock.advance(Duration::from_millis(3 * MINUTE + MINUTE / 2));
+    let world = World::on(world.clock.clone(), Arc::clone(&world.store), Arc::clone(&world.seen));
+    world.settle();
+    // Minutes 2 to 4 wait for the end of the occurrence of minute 1. Minutes 5 and 6 have no decision yet.
+    let mut world = world;
+    drop(world.durable.take().unwrap().shutdown(PATIENCE));
+    world.clock.advance(Duration::from_millis(2 * MINUTE));
+    let from = UtcMillis::from_millis(NOON - MINUTE);
+    let until = UtcMillis::from_millis(NOON + 60 * MINUTE);
+    let step = world.schedules.backfill(&at(), from, until, 100, None).unwrap();
+    // Minutes -1 and 0 are before the creation, and minute 1 has its occurrence.
+    assert_eq!((step.stored, step.repeated, step.waiting, step.next), (2, 1, 5, None));
+    let other = Some(TimerId::fresh());
+    let refused = world.schedules.backfill(&at(), from, until, 100, other);
+    assert!(matches!(refused, Err(ScheduleFault::NotFound)), "another schedule has the name");
+}
+
+#[test]
+fn a_backfill_makes_no_occurrence_before_its_due_moment() {
     let world = World::new();
-    let other = ScheduleKey::new("shop", "other");
-    // The schedule gets a zone that does not exist here, as if a newer library had stored it.
+    let window = Duration::from_secs(3_000);
+    world.put(Schedule { jitter: window, ..Schedule::new(Plan::Every(60 * MINUTE)) });
+    let jitter = at().jitter(window);
+    assert!(jitter > Duration::from_secs(60), "{jitter:?}");
+    world.clock.advance(Duration::from_millis(60 * MINUTE) + jitter / 2);
+    let (from, until) = (UtcMillis::from_millis(NOON + 1), UtcMillis::MAX);
+    let step = world.schedules.backfill(&at(), from, until, 100, None).unwrap();
+    assert_eq!((step.stored, step.waiting, step.next), (0, 0, None));
+    world.clock.advance(jitter);
+    world.settle();
+    assert_eq!((world.minutes(), world.counts()), (vec![60], (1, 0, 0)));
+}
+
+#[test]
+fn an_expression_that_is_refused_parks_its_schedule_and_nothing_else() {
+    let world = World::new();
     world.put(cron("* * * * *", "Europe/Zurich"));
-    let address = pollster::block_on(world.store.list(
-        Filter { kind: Some(Schedules::KIND.into()), ..Default::default() },
-        None,
-        9,
-    ));
-    let mut timer = address.unwrap().timers.remove(0);
-    let text = String::from_utf8(timer.payload.0.to_vec()).unwrap().replace("Zurich", "Atlantis");
-    timer.payload = Payload(text.into_bytes().into());
-    timer.id = TimerId::fresh();
-    let op = Op::Place(Box::new(timer), IfPresent::Replace);
-    pollster::block_on(world.store.apply(vec![op], Default::default())).unwrap();
+    world.replace_in_payload("* * * * *", "61 * * * *");
     world.advance(2);
     let view = world.view();
     let fault = view.progress.fault.clone().unwrap();
-    assert!(fault.contains("Europe/Atlantis"), "{fault}");
+    assert!(fault.contains("61 * * * *"), "{fault}");
     assert_eq!((view.due, world.minutes()), (None, vec![]));
     assert_eq!(world.events().len(), 1);
     assert!(matches!(world.schedules.resume(&at()), Err(ScheduleFault::Plan(_))));
-    assert!(matches!(
-        world.schedules.put(&other, cron("* * * * *", "Europe/Atlantis"), template()),
-        Err(ScheduleFault::Plan(_))
-    ));
     // A valid rule repairs the schedule.
     assert_eq!(world.put(cron("* * * * *", "Europe/Zurich")).progress.fault, None);
+    world.advance(1);
+    assert_eq!(world.minutes(), [3]);
+}
+
+/// Another machine may know the zone, and this one may find its file later.
+#[test]
+fn a_schedule_in_a_zone_that_is_unknown_here_is_late_and_goes_on() {
+    let world = World::new();
+    let other = ScheduleKey::new("shop", "other");
+    world.put(Schedule {
+        missed: Missed::All,
+        overlap: Overlap::Allow,
+        ..cron("* * * * *", "Europe/Zurich")
+    });
+    world.replace_in_payload("Zurich", "Atlantis");
+    world.advance(2);
+    let view = world.view();
+    assert_eq!((view.progress.fault, world.minutes(), world.events()), (None, vec![], vec![]));
+    assert!(view.failure.is_some_and(|error| error.contains("Europe/Atlantis")));
+    assert_eq!(view.overdue, Duration::from_millis(MINUTE));
+    assert!(matches!(world.schedules.resume(&at()), Err(ScheduleFault::Plan(_))));
+    let put = world.schedules.put(&other, cron("* * * * *", "Europe/Atlantis"), template());
+    assert!(matches!(put, Err(ScheduleFault::Plan(_))));
+    world.replace_in_payload("Atlantis", "Zurich");
+    world.advance(1);
+    let mut minutes = world.minutes();
+    minutes.sort_unstable();
+    assert_eq!((minutes, world.view().failure), (vec![1, 2, 3], None));
+}
+
+#[test]
+fn a_schedule_that_cannot_be_read_waits_for_its_repair() {
+    let world = World::new();
+    world.put(each_minute());
+    world.replace_in_payload("\"progress\"", "\"other\"");
+    world.advance(2);
+    let counts = pollster::block_on(world.store.counts()).unwrap();
+    assert_eq!((counts.of(Phase::Dead), counts.of(Phase::Pending)), (0, 1));
+    assert!(world.schedules.get(&at()).is_err());
+    world.put(each_minute());
     world.advance(1);
     assert_eq!(world.minutes(), [3]);
 }

@@ -21,12 +21,6 @@ fn retry(seconds: u64) -> Option<Verdict> {
 }
 
 impl World {
-    /// Returns the numbers of instants that got occurrences, were missed, and were skipped.
-    fn counts(&self) -> (u64, u64, u64) {
-        let progress = self.view().progress;
-        (progress.fired, progress.missed, progress.skipped)
-    }
-
     /// Ends the runtime, lets the time pass, and starts a runtime on the same store.
     fn be_away(mut self, time: Duration) -> Self {
         let _ended = self.durable.take().map(|durable| durable.shutdown(PATIENCE));
@@ -226,9 +220,9 @@ fn a_backfill_has_the_first_instant_of_all() {
         world.schedules.put(&at(), Schedule { start, ..Schedule::new(plan.clone()) }, template()).unwrap();
         let until = UtcMillis::from_millis(2 * MINUTE);
         assert_eq!(world.schedules.count(&at(), UtcMillis::ZERO, until, 100).unwrap(), 3, "{plan:?}");
-        let step = world.schedules.backfill(&at(), UtcMillis::ZERO, until, 2).unwrap();
+        let step = world.schedules.backfill(&at(), UtcMillis::ZERO, until, 2, None).unwrap();
         assert_eq!((step.stored, step.next), (2, Some(UtcMillis::from_millis(MINUTE + 1))), "{plan:?}");
-        let rest = world.schedules.backfill(&at(), step.next.unwrap(), until, 2).unwrap();
+        let rest = world.schedules.backfill(&at(), step.next.unwrap(), until, 2, None).unwrap();
         assert_eq!((rest.stored, rest.next), (1, None), "{plan:?}");
     }
 }

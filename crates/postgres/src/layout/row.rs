@@ -40,6 +40,10 @@ struct Extra {
     /// whether the field exists.
     #[serde(skip_serializing_if = "is_default")]
     chosen: bool,
+    /// The moment from which the age of an occurrence of a schedule counts. SQL functions check whether the field
+    /// exists, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_from: Option<UtcMillis>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -116,6 +120,7 @@ impl Stored {
             series: timer.series.clone(),
             trace: timer.trace.clone(),
             chosen: timer.has_chosen_id,
+            age_from: timer.age_from,
         };
         Self {
             id: Id(timer.id),
@@ -200,5 +205,6 @@ fn decode(id: Id, row: &Row, first: usize) -> Option<Timer> {
         state,
         trace: extra.trace,
         has_chosen_id: extra.chosen,
+        age_from: extra.age_from,
     })
 }

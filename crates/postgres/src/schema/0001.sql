@@ -36,7 +36,7 @@ CREATE TABLE tourbillon.timer (
     -- The moment of death.
     died bigint,
     -- The fields that have their defaults in most timers: scheduled, deliveries, failures, last_error, policy, series,
-    -- trace, chosen.
+    -- trace, chosen, age_from.
     extra jsonb
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 

@@ -539,7 +539,7 @@ BEGIN
 END $$;
 
 -- Moves the due moment of a timer. Returns `moved`, `not-found`, `leased` (a delivery has begun) or `dead`. An
--- occurrence of a series keeps its scheduled instant. A parked timer that is moved into the future becomes pending,
+-- occurrence of a series or of a schedule keeps its scheduled instant. A parked timer that is moved into the future becomes pending,
 -- unless it or its series is paused.
 CREATE FUNCTION tourbillon.move_named(
     p_key text, p_due timestamptz, p_delay interval, p_namespace text, p_id uuid
@@ -561,8 +561,9 @@ BEGIN
         RETURN v_was;
     END IF;
     UPDATE tourbillon.timer t SET due = v_due, xid = tourbillon.xid_for(v_due, v_now), extra = nullif(
-        CASE WHEN t.extra ? 'series'
+        CASE WHEN t.extra ?| ARRAY['series', 'age_from']
             THEN t.extra || jsonb_build_object('scheduled', coalesce((t.extra ->> 'scheduled')::bigint, t.due))
+                || CASE WHEN t.extra ? 'age_from' THEN jsonb_build_object('age_from', v_due) ELSE '{}' END
             ELSE t.extra - 'scheduled' END, '{}')
     WHERE t.id = v_id;
     IF v_was = 'parked' AND v_due > v_now THEN

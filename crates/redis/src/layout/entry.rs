@@ -367,9 +367,9 @@ mod tests {
                 lines += &format!("{name}, {part}: {hex}\n");
             }
         }
-        let fixed = include_str!("entry_v5.txt");
+        let fixed = include_str!("entry_v6.txt");
         assert!(fixed == lines, "other bytes are another layout. The bytes are now:\n{lines}");
-        assert_eq!(crate::layout::VERSION, 5, "the file has the layout's version in its name");
+        assert_eq!(crate::layout::VERSION, 6, "the file has the layout's version in its name");
     }
 
     #[test]

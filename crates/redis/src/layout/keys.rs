@@ -11,7 +11,7 @@ use super::slot::{Shard, tag_of};
 use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The version of the stored layout that this crate writes. A deployment with a lower or higher version is refused.
-pub(crate) const VERSION: u64 = 5;
+pub(crate) const VERSION: u64 = 6;
 
 /// Returns the id for a new deployment: [`VERSION`], a dot, and a random text. Each shard stores this id, so the
 /// version of the layout is known even if the deployment's own key is lost.

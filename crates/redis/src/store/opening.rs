@@ -17,7 +17,7 @@ use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
 /// All versions of the layout, each with the version of its records. Programs of two versions can share a deployment if
 /// they have the same layout. So an existing row never changes: a new version of the records needs a new layout, in a
 /// new row.
-const LAYOUTS: [(u64, u8); 4] = [(2, 2), (3, 3), (4, 3), (5, 3)];
+const LAYOUTS: [(u64, u8); 5] = [(2, 2), (3, 3), (4, 3), (5, 3), (6, 4)];
 
 const _: () = {
     let mut row = 1;

@@ -177,7 +177,7 @@ fn on_a_cluster_each_script_names_one_slot() {
     conformance::differential(&in_memory, &make, 0..2, &Life::default());
     let report = pollster::block_on(RedisStore::builder("suite-4-false-0").check(&connect)).unwrap();
     let shown = report.to_string();
-    assert!(shown.contains("shards: ") && shown.contains("layout version 5"), "{shown}");
+    assert!(shown.contains("shards: ") && shown.contains("layout version 6"), "{shown}");
     let mut calls = 0;
     for node in &cluster.nodes {
         let errors: String = node.query(&["INFO", "errorstats"]);

@@ -104,7 +104,10 @@ fn why(view: &ScheduleView, now: Moment) -> String {
                 format!("The next occurrence is due in {}.", span(next.as_millis() - now.as_millis()))
             }
             _ if view.overdue_ms > 0 => {
-                format!("The next occurrence has been due for {}.", span(view.overdue_ms))
+                let reason =
+                    view.reason.as_ref().map(|reason| format!(" The last attempt failed: {reason}."));
+                let due = format!("The next occurrence has been due for {}.", span(view.overdue_ms));
+                due + &reason.unwrap_or_default()
             }
             _ => "The next occurrence is due now.".to_owned(),
         },

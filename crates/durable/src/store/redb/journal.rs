@@ -65,7 +65,7 @@ use tourbillon_words::UtcMillis;
 /// The first bytes of a record's head. A search for heads looks for these bytes.
 const MARK: [u8; 3] = *b"tbj";
 /// The version of the journal's format. No release has written an earlier version.
-pub(super) const VERSION: u8 = 5;
+pub(super) const VERSION: u8 = 6;
 const HEAD: usize = 56;
 /// The number of bytes from the start of a seal (a mark that the records before it are synced) to the end of its copy.
 /// There are zeros between the seal and the copy. The copy begins 512 bytes after the start of the seal. So no sector

@@ -453,7 +453,7 @@ mod tests {
             (name, notes)
         });
         let advice = "Other bytes are another version of the journal.";
-        samples::assert_fixed("store/redb/journal_v5.txt", requests.chain(outcomes()), advice);
-        assert_eq!(journal::VERSION, 5, "the file has the version in its name");
+        samples::assert_fixed("store/redb/journal_v6.txt", requests.chain(outcomes()), advice);
+        assert_eq!(journal::VERSION, 6, "the file has the version in its name");
     }
 }

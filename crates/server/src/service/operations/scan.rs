@@ -197,8 +197,10 @@ impl BulkScan {
             let reason = "the backfill began too long ago: another step could make occurrences twice";
             return Err(Halt::Final(reason.to_owned()));
         }
-        let step =
-            task::blocking(move || schedules.backfill(&at, work.from, work.until, OCCURRENCES_AT_ONCE));
+        let limit = OCCURRENCES_AT_ONCE.min(work.left);
+        let step = task::blocking(move || {
+            schedules.backfill(&at, work.from, work.until, limit, Some(work.schedule))
+        });
         let step = match step.await {
             Ok(Ok(step)) => step,
             Ok(Err(ScheduleFault::Store(error))) => return Err(error.into()),
@@ -208,11 +210,14 @@ impl BulkScan {
         };
         let unfinished = &mut self.unfinished;
         unfinished.changed += step.stored;
-        unfinished.refused += step.repeated;
+        unfinished.refused += step.repeated + step.waiting;
         self.operations.recorder.count_created(&unfinished.namespace, step.stored);
         match (step.next, &mut unfinished.work) {
-            (Some(next), Work::Backfill(work)) => work.from = next,
-            // The backfill is complete. It has a single list, so the next index ends the operation.
+            (Some(next), Work::Backfill(work)) if work.left > limit => {
+                (work.from, work.left) = (next, work.left - limit);
+            }
+            // The backfill is complete, or has reached its limit. It has a single list, so the next index ends the
+            // operation.
             _ => unfinished.list += 1,
         }
         Ok(())

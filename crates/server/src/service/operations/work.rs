@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tourbillon_api::{AuditAction, AuditAuthor, CancelMany, Operation, OperationState, Problem, ReplayMany};
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{Cursor, Filter};
-use tourbillon_durable::timer::Timer;
+use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Change, UtcMillis};
 
 /// The greatest length of a label or of the beginning of a key, in bytes. No label and no key is longer.
@@ -26,6 +26,11 @@ pub(crate) enum Work {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BackfillWork {
     pub(crate) key: Box<str>,
+    /// The id of the schedule. Another schedule under the same key has another id.
+    pub(crate) schedule: TimerId,
+    /// The number of instants for which the operation may still create timers. The plan of the schedule may have got
+    /// more instants since the request was admitted.
+    pub(crate) left: usize,
     /// The start of the range. An instant at exactly this moment is in the range.
     pub(crate) from: UtcMillis,
     pub(crate) until: UtcMillis,
@@ -106,7 +111,7 @@ impl Work {
                 let parts = [of_label, of_group].map(Option::unwrap_or_default).concat();
                 (action, format!("dead timers{parts}"))
             }
-            Self::Backfill(BackfillWork { key, from, until }) => {
+            Self::Backfill(BackfillWork { key, from, until, .. }) => {
                 let detail = format!("the schedule {key:?}, from {from} until {until}");
                 (AuditAction::Backfill, detail)
             }

@@ -264,12 +264,16 @@ impl ScheduleAdmin {
         let from = backfill.from.into();
         let (ScheduleKey { namespace, key }, most) = (at.clone(), limit as usize);
         // A single instant beyond the limit is enough to refuse the range, so the count ends there.
-        let count = self.call(move |schedules| schedules.count(&at, from, until, most + 1)).await?;
+        let counted = self.call(move |schedules| {
+            let schedule = schedules.get(&at)?.progress.id;
+            Ok((schedule, schedules.count(&at, from, until, most + 1)?))
+        });
+        let (schedule, count) = counted.await?;
         if count > most {
             let detail = format!("the range has more than {limit} instants");
             return Err(Problem::field("/limit", detail));
         }
-        let work = Work::Backfill(BackfillWork { key, from, until });
+        let work = Work::Backfill(BackfillWork { key, schedule, left: most, from, until });
         self.operations.begin(&namespace, work).await
     }
 }

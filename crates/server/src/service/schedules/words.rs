@@ -150,7 +150,7 @@ pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::Schedu
     let progress = &view.progress;
     // A timer is still created for a waiting instant, so the schedule has not ended even if no later instant follows.
     let goes_on = progress.next.is_some() || progress.has_waiting();
-    let state = match (&progress.fault, progress.paused, goes_on) {
+    let state = match (&progress.fault, progress.paused.is_some(), goes_on) {
         (Some(_), ..) => api::ScheduleState::Parked,
         (None, true, _) => api::ScheduleState::Paused,
         (None, false, false) => api::ScheduleState::Ended,
@@ -161,7 +161,7 @@ pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::Schedu
         namespace: view.at.namespace.to_string(),
         schedule: request(view, with_payload),
         state,
-        reason: progress.fault.as_deref().map(str::to_owned),
+        reason: progress.fault.as_deref().or(view.failure.as_deref()).map(str::to_owned),
         created: moment(progress.created),
         next: view.due.map(moment),
         last_scheduled: progress.last_scheduled.map(moment),

@@ -19,7 +19,7 @@ fn step(clock: &ManualClock, now: UtcMillis, by: i64) {
 #[test]
 fn steps_of_the_clock_make_nothing_early_and_lose_nothing() {
     for by in [3_600, -3_600, 86_400, -86_400] {
-        let world = World::new(|builder| builder);
+        let world = World::done();
         world.clock.advance(secs(2 * DAY));
         let before = world.now();
         world.schedule(Spec::new(Note(0)).after(secs(7_200)));
@@ -92,7 +92,7 @@ fn series_keep_local_time_over_gaps_and_overlaps() {
     for (zone, expression, gap, overlap) in zones {
         for (skip_gaps, begin) in [(false, gap), (true, gap), (false, overlap), (true, overlap)] {
             let begin: tourbillon_calendar::jiff::Timestamp = begin.parse().unwrap();
-            let world = World::new(|builder| builder);
+            let world = World::done();
             let start = UtcMillis::from_millis(begin.as_millisecond().try_into().unwrap());
             world.clock.set(tourbillon::Timestamp::from_nanos(start.as_nanos()));
             let plan = Plan::Cron { expression: expression.into(), zone: zone.into(), skip_gaps };
@@ -103,7 +103,9 @@ fn series_keep_local_time_over_gaps_and_overlaps() {
             }
             let zone_of = tourbillon_calendar::jiff::tz::TimeZone::get(zone).unwrap();
             let local: Vec<String> = world
-                .seen()
+                .seen
+                .lock()
+                .unwrap()
                 .iter()
                 .map(|seen| {
                     let moment = i64::try_from(seen.delivery.scheduled.as_millis()).unwrap();
@@ -116,7 +118,7 @@ fn series_keep_local_time_over_gaps_and_overlaps() {
             let left_out = usize::from(skip_gaps && begin == gap.parse().unwrap());
             assert_eq!(local.len(), 4 - left_out, "{zone} {skip_gaps} {local:?}");
             assert_eq!(days.len(), local.len(), "{zone} {skip_gaps} {local:?}");
-            assert!(world.seen().iter().all(|seen| seen.delivery.lateness <= secs(1_800)));
+            assert!(world.seen.lock().unwrap().iter().all(|seen| seen.delivery.lateness <= secs(1_800)));
             world.assert_whole(&[(Phase::Pending, 1)]);
         }
     }

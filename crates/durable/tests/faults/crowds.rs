@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::{Durability, IfPresent, MemoryStore, Op};
-use tourbillon_durable::{Durable, Kind, Spec};
+use tourbillon_durable::{Durable, Kind, Spec, Verdict};
 
 fn percentile(sorted: &[Duration], share: f64) -> Duration {
     #[expect(
@@ -104,7 +104,7 @@ fn fill(world: &World, count: u64, label: &str) {
 #[test]
 fn a_herd_is_delivered_in_bounded_memory() {
     let count = number_of("TOURBILLON_HERD", 100_000);
-    let world = World::new(|builder| builder.workers(8));
+    let world = World::with(|_, _| Verdict::Done, |builder| builder.workers(8));
     fill(&world, count, "herd");
     world.settle();
     let before = resident();
@@ -144,7 +144,7 @@ fn a_herd_is_delivered_in_bounded_memory() {
 #[test]
 fn a_bulk_cancel_leaves_other_callers_their_turn() {
     let count = number_of("TOURBILLON_BULK", 100_000);
-    let world = World::new(|builder| builder);
+    let world = World::done();
     fill(&world, count, "bulk");
     let time_of = |number: u64| {
         let begin = Instant::now();

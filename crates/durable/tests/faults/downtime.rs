@@ -1,21 +1,19 @@
 //! Tests restarts of a runtime after a downtime.
 
-use crate::{World, secs};
+use crate::{Note, World, secs};
 use std::time::Duration;
 use tourbillon_durable::plan::{MissedInstants, Plan};
 use tourbillon_durable::policy::Misfire;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::{Spec, UtcMillis};
+use tourbillon_durable::{Spec, UtcMillis, Verdict};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
 
-use crate::Note;
-
 #[test]
 fn after_a_downtime_each_policy_for_misfires_decides() {
     for downtime in [HOUR, MONTH] {
-        let mut world = World::new(|builder| builder);
+        let mut world = World::done();
         let policies = [Misfire::Fire, Misfire::Within(secs(60)), Misfire::Within(2 * HOUR)];
         for (number, misfire) in (0..).zip(policies) {
             world.schedule(
@@ -41,7 +39,7 @@ fn after_a_downtime_each_policy_for_misfires_decides() {
 
 #[test]
 fn what_is_late_comes_at_the_rate_and_what_is_in_time_at_once() {
-    let mut world = World::new(|builder| builder);
+    let mut world = World::done();
     for number in 0..500 {
         world.schedule(Spec::new(Note(number)).after(secs(1 + number)));
     }
@@ -64,7 +62,7 @@ fn what_is_late_comes_at_the_rate_and_what_is_in_time_at_once() {
 /// that are in time.
 #[test]
 fn a_store_that_was_empty_has_nothing_to_catch_up_with() {
-    let world = World::new(|builder| builder.catch_up_rate(Some(1)));
+    let world = World::with(|_, _| Verdict::Done, |builder| builder.catch_up_rate(Some(1)));
     world.settle();
     for round in 1..=20 {
         world.schedule(Spec::new(Note(round)));
@@ -84,7 +82,7 @@ fn a_restart_over_instants_of_a_series_follows_each_policy() {
         (MissedInstants::All, Misfire::Within(secs(10)), vec![300, 360], 0, 4),
     ];
     for (missed, misfire, wanted, instants_skipped, skipped) in cases {
-        let mut world = World::new(|builder| builder);
+        let mut world = World::done();
         let begin = UtcMillis::from_millis(crate::START - crate::START % 60_000 + 60_000);
         world.clock.set(tourbillon::Timestamp::from_nanos(begin.as_nanos()));
         let cron = Plan::Cron { expression: "* * * * *".into(), zone: "UTC".into(), skip_gaps: false };
@@ -101,8 +99,13 @@ fn a_restart_over_instants_of_a_series_follows_each_policy() {
             "{missed:?} {misfire:?}"
         );
         world.advance(secs(56));
-        let seen: Vec<u64> =
-            world.seen().iter().map(|seen| (seen.delivery.scheduled - begin).as_secs()).collect();
+        let seen: Vec<u64> = world
+            .seen
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|seen| (seen.delivery.scheduled - begin).as_secs())
+            .collect();
         assert_eq!(seen, wanted, "{missed:?} {misfire:?}");
         world.assert_whole(&[(Phase::Pending, 1)]);
     }

@@ -11,7 +11,7 @@ use tourbillon_durable::{Delivery, Durable, Spec, Verdict};
 
 #[test]
 fn handlers_that_panic_or_fail_are_called_again_and_the_loop_goes_on() {
-    let world = World::answering(
+    let world = World::with(
         |number, delivery| match (number % 3, delivery.attempt) {
             (0, 1) => std::panic::resume_unwind(Box::new(format!("number {number}"))),
             (1, 1) => Verdict::Retry { error: "no".into(), after: None },
@@ -44,7 +44,7 @@ fn explode() -> ! {
 
 #[test]
 fn a_panic_whose_payload_panics_in_its_drop_ends_no_thread() {
-    let world = World::answering(
+    let world = World::with(
         |number, _| if number < 8 { explode() } else { Verdict::Done },
         |builder| builder.workers(2).on_incident(|_| explode()).observe(|_| explode()),
     );

@@ -101,7 +101,7 @@ fn a_cancel_at_the_due_moment_is_right_about_the_delivery() {
 
 #[test]
 fn of_a_storm_of_replacements_one_timer_is_left() {
-    let world = World::new(|builder| builder);
+    let world = World::done();
     std::thread::scope(|scope| {
         for key in 0..4 {
             let world = &world;

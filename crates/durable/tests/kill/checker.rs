@@ -23,6 +23,9 @@ struct Job {
     cancelled_at: Option<u64>,
     deliveries: Vec<Delivery>,
     is_left: bool,
+    /// Whether each successful delivery writes an effect in the transaction of its end.
+    has_effect: bool,
+    effects: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,10 @@ pub(crate) struct Verdicts {
     pub(crate) unknown: u64,
     /// The number of cancelled timers that are still stored at the end.
     pub(crate) undead: u64,
+    /// The number of jobs that have ended without their effect.
+    pub(crate) without_effect: u64,
+    /// The number of jobs with more than one effect, or with an effect and a timer that is still stored.
+    pub(crate) effects_too_many: u64,
     /// The number of faults in the store's structure at the end.
     pub(crate) faulty: u64,
 }
@@ -67,6 +74,8 @@ impl Verdicts {
             (self.after_cancel, "deliveries after a cancel"),
             (self.unknown, "deliveries of unknown jobs"),
             (self.undead, "cancelled timers that are stored"),
+            (self.without_effect, "jobs without their effect"),
+            (self.effects_too_many, "jobs with too many effects"),
             (self.faulty, "faults of the structure"),
         ];
         counts
@@ -98,7 +107,10 @@ impl History {
         let mut note = |job: u64, change: &dyn Fn(&mut Job)| change(jobs.entry(job).or_default());
         for line in &self.lines {
             match *line {
-                Line::Intent { job, due } => note(job, &|job| job.due = Some(due)),
+                Line::Intent { job, due, has_effect } => note(job, &|job| {
+                    job.due = Some(due);
+                    job.has_effect = has_effect;
+                }),
                 Line::Created { job } => note(job, &|job| job.is_created = true),
                 Line::CancelIntent { job } => note(job, &|job| job.is_cancelled_perhaps = true),
                 Line::Cancelled { job, answer: Answer::Cancelled, at } => {
@@ -111,6 +123,7 @@ impl History {
                     let job = u64::try_from(id.wrapping_sub(FIRST_ID)).unwrap_or(u64::MAX);
                     note(job, &|job| job.is_left = true);
                 }
+                Line::Effect { job } => note(job, &|job| job.effects += 1),
                 Line::Cancelled { .. } | Line::Kill { .. } | Line::Reached { .. } | Line::Fault { .. } => {}
             }
         }
@@ -134,6 +147,10 @@ impl History {
             let may_be_gone = job.is_cancelled_perhaps || !job.is_created;
             verdicts.lost += u64::from(!may_be_gone && !is_delivered && !job.is_left);
             verdicts.undead += u64::from(job.cancelled_at.is_some() && job.is_left);
+            let has_ended_with_effect = job.has_effect && is_delivered && !job.is_left;
+            verdicts.without_effect +=
+                u64::from(has_ended_with_effect && !job.is_cancelled_perhaps && job.effects == 0);
+            verdicts.effects_too_many += u64::from(job.effects > u64::from(has_ended_with_effect));
             for delivery in &job.deliveries {
                 verdicts.early += u64::from(delivery.begin < due * 1_000);
                 verdicts.other_id += u64::from(delivery.id != id);
@@ -165,6 +182,10 @@ impl History {
             && self.count(|line| matches!(line, Line::Delivered { .. })) > 2 * kills
             && self.count(|line| matches!(line, Line::Cancelled { answer: Answer::Cancelled, .. })) > kills
             && self.count(|line| matches!(line, Line::Left { .. })) > 0
+    }
+
+    pub(crate) fn effects(&self) -> usize {
+        self.count(|line| matches!(line, Line::Effect { .. }))
     }
 
     /// Returns whether at least eleven timers were created, and at least eleven deliveries made.
@@ -204,7 +225,7 @@ impl History {
         renamed.lines.push(delivery(delivered, 17, begin));
         let mut unlisted = self.clone();
         unlisted.lines.remove(left);
-        vec![
+        let mut planted = vec![
             ("a delivery's line is removed", without(&of_job(delivered))),
             ("a stored timer's line is removed", unlisted),
             ("a delivery is moved before its due moment", early),
@@ -217,7 +238,17 @@ impl History {
             ("a cancelled timer is stored", with(Line::Left { id: id(cancelled.0) })),
             ("a delivery of a job that was never created", with(delivery(u64::MAX / 2, 1, begin))),
             ("a fault of the structure", with(Line::Fault { fault: String::new() })),
-        ]
+        ];
+        if self.effects() > 0 {
+            let (job, _) = jobs.iter().find(|(_, job)| ended(job) && job.effects == 1).unwrap();
+            let of_effect = |line: &Line| matches!(line, Line::Effect { job: other } if other == job);
+            planted.extend([
+                ("an effect is removed", without(&of_effect)),
+                ("an effect is there twice", with(Line::Effect { job: *job })),
+                ("the timer of an effect is stored", with(Line::Left { id: id(*job) })),
+            ]);
+        }
+        planted
     }
 }
 
@@ -236,13 +267,15 @@ impl fmt::Display for History {
             |wanted| self.count(|line| matches!(line, Line::Cancelled { answer, .. } if *answer == wanted));
         write!(
             f,
-            "{} kills, {} timers acknowledged, {} deliveries, {} cancelled, {} cancelled in flight, {} stored at the end",
+            "{} kills, {} timers acknowledged, {} deliveries, {} cancelled, {} cancelled in flight, {} stored at the \
+             end, {} effects",
             self.count(|line| kill(line).is_some()),
             jobs.len(),
             self.count(|line| matches!(line, Line::Delivered { .. })),
             answers(Answer::Cancelled),
             answers(Answer::InFlight),
             self.count(|line| matches!(line, Line::Left { .. })),
+            self.effects(),
         )
     }
 }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Line {
     /// A job's timer is about to be created.
-    Intent { job: u64, due: u64 },
+    Intent { job: u64, due: u64, has_effect: bool },
     /// The store has acknowledged the creation of the job's timer.
     Created { job: u64 },
     /// A job's timer is about to be cancelled.
@@ -25,6 +25,8 @@ pub(crate) enum Line {
     Reached { point: String, at: u64 },
     /// After the last child's deliveries, the store still has the timer with this id.
     Left { id: u128 },
+    /// After the last child's deliveries, the store has an effect of the job.
+    Effect { job: u64 },
     /// After the last child's deliveries, a check of the store finds this fault.
     Fault { fault: String },
 }

@@ -2,18 +2,15 @@
 //! opening or a delivery. The logs and the checker are the same as for kills at random moments.
 
 use crate::checker::History;
-use crate::child::POINT;
 use crate::log::{Line, Log, micros, read};
-use crate::{all_lines, start};
+use crate::redb::Redb;
+use crate::{PATIENCE, POINT, all_lines, start};
 use std::path::Path;
 use std::process::Child;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::failpoints::{Point, on_reach};
-
-/// The longest time for which a test waits until the child reaches its point.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Makes this process die at the point of the store's code that the parent has chosen. Does nothing if the parent has
 /// chosen no point.
@@ -97,13 +94,13 @@ fn history_at(point: Point) -> (usize, History) {
         let begin = match life {
             Life::At(nth) | Life::Writes(nth) => {
                 let at = if let Life::At(_) = life { point } else { Point::AfterJournalWrite };
-                let mut child = start(folder.path(), false, Some(&format!("{at:?} {nth}")));
+                let mut child = start::<Redb>(folder.path(), false, Some(&format!("{at:?} {nth}")));
                 deaths += 1;
                 reached += usize::from(at == point);
                 death(folder.path(), &mut child, at, deaths)
             }
             Life::Free => {
-                let mut child = start(folder.path(), false, Some("none 0"));
+                let mut child = start::<Redb>(folder.path(), false, Some("none 0"));
                 let until = Instant::now() + PATIENCE;
                 let delivered = || read(&folder.path().join("deliveries.log")).len();
                 let enough = delivered() + 20;
@@ -118,7 +115,7 @@ fn history_at(point: Point) -> (usize, History) {
         };
         killings.write(&Line::Kill { begin, end: micros() });
     }
-    let status = start(folder.path(), true, None).wait().unwrap();
+    let status = start::<Redb>(folder.path(), true, None).wait().unwrap();
     assert!(status.success(), "{point:?}, the last child: {status}");
     (reached, History::new(all_lines(folder.path())))
 }

@@ -88,75 +88,32 @@ fn no_crash_breaks_a_promise() {
     });
 }
 
-/// Asserts that the search of the model notices the planted fault `wrong`. The fault must break an invariant of
-/// `invariants`.
-#[track_caller]
-fn goes_red(scenario: &Scenario, wrong: Wrong, invariants: &[&str]) {
-    let broken = search(scenario, wrong).expect_err("the search does not find the fault");
-    eprintln!("{wrong:?}: {broken}");
-    assert!(
-        invariants.iter().any(|name| broken.starts_with(name)),
-        "{wrong:?} breaks another invariant: {broken}"
-    );
-}
-
+/// Goal: the search finds each wrong variant of the model, by an invariant that the variant breaks.
 #[test]
-fn red_if_a_timer_is_deleted_before_its_delivery() {
-    goes_red(&one_timer(), Wrong::DeleteBeforeDelivery, &["I1"]);
-}
-
-#[test]
-fn red_if_the_next_occurrence_has_a_transaction_of_its_own() {
-    goes_red(&series(), Wrong::NextInATransactionOfItsOwn, &["I6"]);
-}
-
-#[test]
-fn red_if_a_cancel_forgets_the_lease() {
-    goes_red(&one_timer(), Wrong::CancelForgetsTheLease, &["I3"]);
-}
-
-#[test]
-fn red_if_a_restart_forgets_the_withdrawal() {
-    goes_red(&one_timer(), Wrong::RestartForgetsTheWithdrawal, &["I3"]);
-    goes_red(&one_key(), Wrong::RestartForgetsTheWithdrawal, &["I3, I5"]);
-}
-
-#[test]
-fn red_if_an_answer_comes_before_its_change_is_durable() {
-    goes_red(&one_timer(), Wrong::AnswerBeforeDurable, &["I1"]);
-}
-
-#[test]
-fn red_if_at_most_once_begins_before_the_removal_is_durable() {
-    goes_red(&at_most_once(), Wrong::OnceBeginsBeforeDurable, &["I7"]);
-}
-
-#[test]
-fn red_if_a_removal_ignores_the_withdrawal() {
-    goes_red(&at_most_once(), Wrong::RemovalIgnoresTheWithdrawal, &["I3, I5"]);
-}
-
-#[test]
-fn red_if_a_claim_ignores_the_due_moment() {
-    goes_red(&one_timer(), Wrong::ClaimIgnoresTheDueMoment, &["I2"]);
-}
-
-#[test]
-fn red_if_the_next_occurrence_follows_the_end_of_the_delivery() {
-    goes_red(&series(), Wrong::NextFromTheEndOfTheDelivery, &["I6"]);
-}
-
-#[test]
-fn red_if_ids_are_made_anew() {
-    goes_red(&series(), Wrong::FreshIds, &["I6"]);
-}
-
-#[test]
-fn red_if_a_delivery_begins_after_its_lease() {
-    goes_red(&one_timer(), Wrong::BeginsAfterTheLease, &["I3", "I4"]);
-}
-
-#[test]
-fn red_if_a_replacement_keeps_the_old_timer() {
-    goes_red(&one_key(), Wrong::ReplaceKeepsTheOld, &["I3, I5"]);
+fn each_wrong_variant_goes_red() {
+    let variants: [(Scenario, Wrong, &[&str]); 13] = [
+        (one_timer(), Wrong::DeleteBeforeDelivery, &["I1"]),
+        (series(), Wrong::NextInATransactionOfItsOwn, &["I6"]),
+        (one_timer(), Wrong::CancelForgetsTheLease, &["I3"]),
+        (one_timer(), Wrong::RestartForgetsTheWithdrawal, &["I3"]),
+        (one_key(), Wrong::RestartForgetsTheWithdrawal, &["I3, I5"]),
+        (one_timer(), Wrong::AnswerBeforeDurable, &["I1"]),
+        (at_most_once(), Wrong::OnceBeginsBeforeDurable, &["I7"]),
+        (at_most_once(), Wrong::RemovalIgnoresTheWithdrawal, &["I3, I5"]),
+        (one_timer(), Wrong::ClaimIgnoresTheDueMoment, &["I2"]),
+        (series(), Wrong::NextFromTheEndOfTheDelivery, &["I6"]),
+        (series(), Wrong::FreshIds, &["I6"]),
+        (one_timer(), Wrong::BeginsAfterTheLease, &["I3", "I4"]),
+        (one_key(), Wrong::ReplaceKeepsTheOld, &["I3, I5"]),
+    ];
+    thread::scope(|scope| {
+        for (scenario, wrong, invariants) in variants {
+            scope.spawn(move || {
+                let Err(broken) = search(&scenario, wrong) else { panic!("{wrong:?} is not found") };
+                eprintln!("{wrong:?}: {broken}");
+                let is_named = invariants.iter().any(|name| broken.starts_with(name));
+                assert!(is_named, "{wrong:?} breaks another invariant: {broken}");
+            });
+        }
+    });
 }

@@ -11,7 +11,6 @@ mod horizon;
 mod killed;
 mod life;
 mod lists;
-mod machine;
 mod missing;
 #[cfg(unix)]
 mod names;

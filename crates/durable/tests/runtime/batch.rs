@@ -81,15 +81,13 @@ fn each_change_has_its_answer_and_none_hinders_another() {
         assert!(matches!(answer, Err(Rejection::Store(error)) if error.kind() == StoreErrorKind::Limit));
     }
     world.settle();
-    let mut seen = world.seen();
-    seen.sort_unstable();
+    let seen = world.numbers();
     assert_eq!(seen, [3, 9, 9], "fired and replayed");
     world.advance(secs(5));
     assert_eq!(world.seen().last(), Some(&1), "moved");
     assert_eq!(batch(&world, vec![Change::Resume("paused".into())]).len(), 1);
     world.advance(DAY);
-    let mut seen = world.seen();
-    seen.sort_unstable();
+    let seen = world.numbers();
     assert_eq!(seen, [1, 2, 3, 5, 9, 9]);
 }
 
@@ -129,7 +127,7 @@ fn a_stopped_runtime_places_nothing_and_cancels() {
     let mut world = World::done();
     world.schedule(Spec::new(Note(1)).key("a").after(DAY));
     let timers = world.timers().clone();
-    drop(world.durable.take());
+    world.stop();
     let changes = vec![place(note(2)), Change::Cancel("a".into())];
     let answers = timers.batch_blocking(changes, Durability::PowerLoss).unwrap();
     assert!(matches!(answers[0], Err(Rejection::ShutDown)));

@@ -14,12 +14,11 @@ fn a_late_delivery_is_skipped_beyond_its_grace_and_counted() {
     world.schedule(specs(1, Misfire::Fire));
     world.schedule(specs(2, Misfire::Within(secs(60))));
     world.schedule(specs(3, Misfire::Within(secs(3_600))));
-    drop(world.durable.take());
+    world.stop();
     world.clock.advance(secs(1_000));
     world.start(|builder| builder);
     world.settle();
-    let mut seen = world.seen();
-    seen.sort_unstable();
+    let seen = world.numbers();
     assert_eq!(seen, [1, 3]);
     assert_eq!(world.timers().stats().skipped, 1);
     let incidents = world.incidents.lock().unwrap().join("\n");
@@ -45,7 +44,7 @@ fn after_a_downtime_timers_come_at_the_rate_and_the_longest_due_first() {
     for number in 0..1_000 {
         world.schedule(Spec::new(Note(number)).after(secs(1 + number)));
     }
-    drop(world.durable.take());
+    world.stop();
     world.clock.advance(secs(10_000));
     world.start(|builder| builder.catch_up_rate(Some(100)).workers(1));
     eventually(|| world.seen().len() == 10);
@@ -73,7 +72,7 @@ fn after_a_downtime_each_namespace_has_the_rate_for_itself_and_timers_in_time_wa
         }
     }
     world.schedule(Spec::new(Note(3_000)).namespace("c").after(secs(9_999)));
-    drop(world.durable.take());
+    world.stop();
     world.clock.advance(secs(10_000));
     world.start(|builder| builder.in_turn().catch_up_rate(Some(100)));
     let seen = |namespace: u64| world.seen().iter().filter(|number| **number / 1_000 == namespace).count();
@@ -93,11 +92,11 @@ fn after_a_downtime_each_namespace_has_the_rate_for_itself_and_timers_in_time_wa
 #[test]
 fn timers_beyond_a_share_are_claimed_though_no_handler_of_the_others_is_called() {
     let mut world = World::done();
-    drop(world.durable.take());
+    world.stop();
     for number in 0..100 {
         world.start(|builder| builder.in_turn());
         world.schedule(Spec::new(Note(number)).after(secs(1)).misfire(Misfire::Within(secs(60))));
-        drop(world.durable.take());
+        world.stop();
     }
     world.clock.advance(secs(3_600));
     world.start(|builder| builder.in_turn());
@@ -108,14 +107,13 @@ fn timers_beyond_a_share_are_claimed_though_no_handler_of_the_others_is_called()
 #[test]
 fn a_namespace_with_many_timers_has_its_share_of_the_handlers_and_all_come() {
     let mut world = World::done();
-    drop(world.durable.take());
+    world.stop();
     world.start(|builder| builder.in_turn());
     for number in 0..200 {
         let namespace = if number % 20 == 0 { "other" } else { "herd" };
         world.schedule(Spec::new(Note(number)).namespace(namespace).after(secs(1)));
     }
     world.advance(secs(2));
-    let mut seen = world.seen();
-    seen.sort_unstable();
+    let seen = world.numbers();
     assert_eq!(seen, (0..200).collect::<Vec<_>>());
 }

@@ -16,7 +16,7 @@ type Events = Arc<Mutex<Vec<Event>>>;
 /// Makes a runtime with an observer. Also returns the list of the events that the observer gets.
 fn observed(answer: impl Fn(u64, &Delivery) -> Verdict + Send + Sync + 'static) -> (World, Events) {
     let mut world = World::new(answer);
-    drop(world.durable.take());
+    world.stop();
     let events = observe(&mut world);
     (world, events)
 }
@@ -135,7 +135,7 @@ fn deliveries_that_do_not_begin_end() {
     let late = |number| Spec::new(Note(number)).misfire(Misfire::Within(secs(1)));
     world.schedule(late(1));
     world.schedule(late(2).at_most_once());
-    drop(world.durable.take());
+    world.stop();
     take(&events);
     world.clock.advance(DAY);
     let events = observe(&mut world);
@@ -255,7 +255,7 @@ fn an_observer_that_panics_and_one_that_calls_the_runtime_harm_nothing() {
     let calls = Arc::new(Mutex::new(0));
     let called = Arc::clone(&calls);
     let mut world = World::done();
-    drop(world.durable.take());
+    world.stop();
     world.start(move |builder| {
         builder.observe(move |_| {
             *called.lock().unwrap() += 1;
@@ -281,7 +281,7 @@ fn incidents_are_reported_outside_of_locks() {
     let mut world = World::done();
     let id = TimerId::from_u128(1);
     world.schedule(Spec::new(Note(1)).id(id).after(secs(10)).misfire(Misfire::Within(secs(1))));
-    drop(world.durable.take());
+    world.stop();
     let (sender, skipped) = std::sync::mpsc::channel();
     world.start(|builder| {
         builder.on_incident(move |_| {

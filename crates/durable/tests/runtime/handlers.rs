@@ -179,17 +179,17 @@ fn a_timer_without_a_handler_waits_for_a_runtime_that_has_one() {
         const NAME: &'static str = "other";
     }
     let mut world = World::done();
-    drop(world.durable.take());
+    world.stop();
     world.start(|builder| builder.handler(|_: Other, _| async {}));
     world.timers().schedule_blocking(Spec::new(Other).after(secs(5))).unwrap();
     world.timers().schedule_blocking(Spec::new(Other).after(secs(5)).at_most_once()).unwrap();
-    drop(world.durable.take());
+    world.stop();
     world.start(|builder| builder);
     let refused = world.timers().schedule_blocking(Spec::new(Other)).unwrap_err();
     assert!(matches!(refused.reason, Rejection::UnknownKind(_)));
     world.advance(secs(10));
     assert_eq!((world.count(Phase::Parked), world.timers().stats().unknown_kind), (2, 2));
-    drop(world.durable.take());
+    world.stop();
     world.start(|builder| builder.handler(|_: Other, _| async {}));
     world.settle();
     assert_eq!((world.count(Phase::Parked), world.timers().stats().delivered), (0, 2));

@@ -10,131 +10,22 @@ mod series;
 mod snooze;
 mod times;
 mod waits;
+#[path = "../support/world.rs"]
+mod world;
 
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-use tourbillon::ManualClock;
+use std::time::Duration;
 use tourbillon_durable::plan::{MissedInstants, Plan};
 use tourbillon_durable::policy::Backoff;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::MemoryStore;
-use tourbillon_durable::timer::TimerId;
-use tourbillon_durable::{
-    Builder, Changed, Delivery, Durable, Incident, Kind, Rejection, Spec, Timers, UtcMillis, Verdict,
-};
+use tourbillon_durable::{Changed, Durable, Kind, Rejection, Spec, UtcMillis, Verdict};
+use world::{Note, PATIENCE, START, Seen, World, eventually, secs};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const DAY: Duration = Duration::from_secs(86_400);
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Note(u64);
-
-impl Kind for Note {
-    const NAME: &'static str = "note";
-}
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     pollster::block_on(future)
-}
-
-/// A delivery as the handler saw it: the payload, the delivery, and the time of the store's clock.
-type Seen = (u64, Delivery, UtcMillis);
-
-/// A runtime whose handler keeps its deliveries, and answers with verdicts that the test has chosen.
-struct World {
-    clock: ManualClock,
-    seen: Arc<Mutex<Vec<Seen>>>,
-    incidents: Arc<Mutex<Vec<String>>>,
-    durable: Option<Durable>,
-    store: Arc<MemoryStore>,
-    answer: Arc<Answer>,
-}
-
-/// The function that returns a handler's answer. The number is the payload.
-type Answer = dyn Fn(u64, &Delivery) -> Verdict + Send + Sync;
-
-const START: u64 = 1_700_000_000_000;
-
-impl World {
-    fn new(answer: impl Fn(u64, &Delivery) -> Verdict + Send + Sync + 'static) -> Self {
-        let clock = ManualClock::new();
-        clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(START).as_nanos()));
-        let store = Arc::new(MemoryStore::new(clock.clone()));
-        let answer = Arc::new(answer);
-        let mut world =
-            Self { clock, seen: Arc::default(), incidents: Arc::default(), durable: None, store, answer };
-        world.start(|builder| builder);
-        world
-    }
-
-    fn done() -> Self {
-        Self::new(|_, _| Verdict::Done)
-    }
-
-    fn start(&mut self, settings: impl FnOnce(Builder) -> Builder) {
-        let (seen, clock, answer) = (Arc::clone(&self.seen), self.clock.clone(), Arc::clone(&self.answer));
-        let incidents = Arc::clone(&self.incidents);
-        let store: Arc<dyn tourbillon_durable::store::TimerStore> = Arc::<MemoryStore>::clone(&self.store);
-        let builder = Durable::builder_on(store)
-            .clock(self.clock.clone())
-            .on_incident(move |incident: &Incident| incidents.lock().unwrap().push(format!("{incident:?}")))
-            .handler(move |Note(number), delivery: Delivery| {
-                let now = UtcMillis::from_nanos(tourbillon::Clock::true_now(&clock).as_nanos());
-                let verdict = answer(number, &delivery);
-                seen.lock().unwrap().push((number, delivery, now));
-                async move { verdict }
-            });
-        self.durable = Some(settings(builder).start().unwrap());
-    }
-
-    fn timers(&self) -> &Timers {
-        self.durable.as_ref().unwrap().handle()
-    }
-
-    fn schedule(&self, spec: Spec<Note>) -> TimerId {
-        self.timers().schedule_blocking(spec).unwrap().id()
-    }
-
-    /// Moves the clock forward, and waits until all due timers were delivered.
-    fn advance(&self, by: Duration) {
-        self.clock.advance(by);
-        assert!(self.timers().await_idle(PATIENCE), "{:?}", self.timers());
-    }
-
-    fn settle(&self) {
-        assert!(self.timers().await_idle(PATIENCE), "{:?}", self.timers());
-    }
-
-    fn seen(&self) -> Vec<u64> {
-        self.seen.lock().unwrap().iter().map(|(number, ..)| *number).collect()
-    }
-
-    fn count(&self, phase: Phase) -> u64 {
-        block_on(self.timers().counts()).unwrap().of(phase)
-    }
-}
-
-/// Asserts at the end of each test that the world's store has no faults.
-impl Drop for World {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            assert_eq!(block_on(self.timers().check()).unwrap(), []);
-        }
-    }
-}
-
-/// Waits until another thread has made the condition true. Panics if the wait takes too long.
-fn eventually(condition: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < PATIENCE, "in vain");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
 }
 
 #[test]
@@ -145,10 +36,10 @@ fn a_timer_is_delivered_when_it_is_due_and_not_before() {
     assert_eq!(world.seen(), [0_u64; 0], "the store's time was rounded down when the timer was accepted");
     world.advance(Duration::from_millis(1));
     assert_eq!(world.seen(), [1]);
-    let (_, delivery, now) = world.seen.lock().unwrap()[0].clone();
+    let Seen { delivery, at, .. } = world.seen.lock().unwrap()[0].clone();
     assert_eq!((delivery.id, delivery.attempt, delivery.delivery), (id, 1, 1));
     assert_eq!(delivery.key.as_deref(), Some("order 1"));
-    assert!(now >= delivery.due);
+    assert!(at >= delivery.due);
     assert_eq!(block_on(world.timers().get(id)).unwrap(), None, "what has ended is gone");
 }
 
@@ -184,8 +75,7 @@ fn a_failure_is_tried_again_after_the_pause_until_the_attempts_are_used_up() {
     assert_eq!(world.count(Phase::Dead), 1);
     let timer = block_on(world.timers().get(id)).unwrap().unwrap();
     assert_eq!((timer.failures, timer.last_error.as_deref()), (3, Some("no")));
-    let attempts: Vec<u32> =
-        world.seen.lock().unwrap().iter().map(|(_, delivery, _)| delivery.attempt).collect();
+    let attempts: Vec<u32> = world.seen.lock().unwrap().iter().map(|seen| seen.delivery.attempt).collect();
     assert_eq!(attempts, [1, 2, 3]);
     assert_eq!(block_on(world.timers().replay(id)).unwrap(), Changed::Changed);
     world.settle();
@@ -208,8 +98,7 @@ fn handlers_answer_in_four_ways() {
         world.schedule(Spec::new(Note(number)));
     }
     world.advance(secs(1));
-    let mut seen = world.seen();
-    seen.sort_unstable();
+    let seen = world.numbers();
     assert_eq!(seen, [0, 1, 2]);
     assert_eq!((world.count(Phase::Dead), world.count(Phase::Pending)), (1, 1));
     world.advance(secs(98));

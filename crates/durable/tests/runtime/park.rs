@@ -1,6 +1,6 @@
 //! Tests handlers that park their timers, and callers that unpark them.
 
-use super::{DAY, Note, World, block_on, secs};
+use super::{DAY, Note, Seen, World, block_on, secs};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon_durable::plan::{MissedInstants, Plan};
@@ -50,7 +50,7 @@ fn a_parked_timer_waits_for_its_reason_and_costs_nothing() {
     let stats = world.timers().stats();
     assert_eq!((stats.parked, stats.done, stats.retried, stats.dead, stats.released), (31, 1, 0, 0, 0));
     let seen = world.seen.lock().unwrap();
-    assert!(seen.iter().all(|(_, delivery, _)| (delivery.attempt, delivery.delivery) == (1, 1)));
+    assert!(seen.iter().all(|Seen { delivery, .. }| (delivery.attempt, delivery.delivery) == (1, 1)));
 }
 
 #[test]
@@ -66,8 +66,7 @@ fn the_longest_due_come_back_first_and_no_more_than_asked_for() {
     assert_eq!(world.timers().unpark_blocking("closed", 0).unwrap(), 0);
     assert_eq!(world.timers().unpark_blocking("closed", 3).unwrap(), 3);
     world.settle();
-    let mut seen = world.seen();
-    seen.sort_unstable();
+    let seen = world.numbers();
     assert_eq!(seen, [0, 1, 2]);
     assert_eq!(world.timers().unpark_blocking("closed", 2_000).unwrap(), Timers::MOST_UNPARKED);
     assert_eq!(world.timers().unpark_blocking("closed", u32::MAX).unwrap(), 1_000);
@@ -81,7 +80,7 @@ fn the_longest_due_come_back_first_and_no_more_than_asked_for() {
 #[test]
 fn the_time_aside_is_lateness() {
     let (mut world, reason) = parking();
-    drop(world.durable.take());
+    world.stop();
     world.start(|builder| builder.catch_up_rate(None));
     world.schedule(Spec::new(Note(1)).key("grace").misfire(Misfire::Within(secs(60))));
     world.schedule(Spec::new(Note(2)).key("fire"));
@@ -92,7 +91,7 @@ fn the_time_aside_is_lateness() {
     assert_eq!(world.timers().unpark_blocking("closed", 9).unwrap(), 2);
     world.settle();
     assert_eq!(world.seen(), [2]);
-    assert!(world.seen.lock().unwrap()[0].1.lateness >= secs(100));
+    assert!(world.seen.lock().unwrap()[0].delivery.lateness >= secs(100));
     assert_eq!(world.timers().stats().skipped, 1);
 }
 
@@ -192,7 +191,7 @@ fn occurrences_of_paused_series_do_not_count_for_the_limit() {
 #[test]
 fn a_timer_that_is_delivered_at_most_once_is_parked_as_well_until_it_begins() {
     let (mut world, reason) = parking();
-    drop(world.durable.take());
+    world.stop();
     world.start(|builder| builder.begins_itself("note"));
     world.schedule(Spec::new(Note(1)).key("a").at_most_once());
     world.advance(secs(1));
@@ -244,7 +243,7 @@ fn a_reason_that_is_not_permitted_is_a_failure() {
 fn an_unpark_that_came_too_early_is_repeated_when_the_park_is_reported() {
     for looks_again in [false, true] {
         let (mut world, reason) = parking();
-        drop(world.durable.take());
+        world.stop();
         let (sender, parked) = std::sync::mpsc::channel();
         let (in_handler, decided) = std::sync::mpsc::channel();
         let (goes_on, gate) = std::sync::mpsc::channel::<()>();

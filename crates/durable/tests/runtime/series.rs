@@ -24,11 +24,11 @@ fn series(plan: Plan) -> Spec<Note> {
 
 /// Lets the time `span` pass in steps of `step`. Returns the scheduled instants of the delivered occurrences.
 fn delivered(world: &World, span: Duration, step: Duration) -> Vec<String> {
-    let end = UtcMillis::from_nanos(tourbillon::Clock::now(&world.clock).as_nanos()) + span;
-    while UtcMillis::from_nanos(tourbillon::Clock::now(&world.clock).as_nanos()) < end {
+    let end = world.now() + span;
+    while world.now() < end {
         world.advance(step);
     }
-    world.seen.lock().unwrap().iter().map(|(_, delivery, _)| delivery.scheduled.to_string()).collect()
+    world.seen.lock().unwrap().iter().map(|seen| seen.delivery.scheduled.to_string()).collect()
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_series_goes_on_from_its_scheduled_instants() {
     let preview = block_on(world.timers().preview("minutely", 10)).unwrap();
     assert_eq!(preview.len(), 10);
     assert!(preview.windows(2).all(|pair| pair[1] - pair[0] == secs(60)));
-    drop(world.durable.take());
+    world.stop();
     world.clock.advance(secs(600));
     world.start(|builder| builder);
     world.settle();
@@ -114,7 +114,7 @@ fn a_series_goes_on_from_its_scheduled_instants() {
     world.advance(secs(60));
     assert_eq!(world.seen().len(), 7);
     let scheduled: Vec<UtcMillis> =
-        world.seen.lock().unwrap().iter().map(|(_, delivery, _)| delivery.scheduled).collect();
+        world.seen.lock().unwrap().iter().map(|seen| seen.delivery.scheduled).collect();
     assert!(
         scheduled.windows(2).all(|pair| (pair[1] - pair[0]).as_secs().is_multiple_of(60)),
         "{scheduled:?}"
@@ -135,20 +135,19 @@ fn each_instant_that_was_missed_may_have_its_occurrence() {
     let mut world = World::done();
     let spec = Spec::new(Note(1)).after(secs(60)).repeat(Plan::Every(60_000), MissedInstants::All);
     world.schedule(spec);
-    drop(world.durable.take());
+    world.stop();
     world.clock.advance(secs(601));
     world.start(|builder| builder);
     world.settle();
     assert_eq!(world.seen().len(), 10);
     let ids: std::collections::BTreeSet<TimerId> =
-        world.seen.lock().unwrap().iter().map(|(_, delivery, _)| delivery.id).collect();
+        world.seen.lock().unwrap().iter().map(|seen| seen.delivery.id).collect();
     assert_eq!(ids.len(), 10);
 }
 
 #[test]
 fn a_series_whose_zone_is_gone_does_not_end_unseen() {
     use tourbillon_durable::state::{DeathReason, State};
-    use tourbillon_durable::store::TimerStore;
     for is_once in [false, true] {
         let world = World::done();
         let daily =

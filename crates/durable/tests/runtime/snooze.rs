@@ -1,6 +1,6 @@
 //! Tests snoozed timers, also timers that are delivered at most once.
 
-use super::{Note, START, World, block_on, secs};
+use super::{Note, START, Seen, World, block_on, secs};
 use std::sync::{Arc, Mutex};
 use tourbillon_durable::plan::{MissedInstants, Plan};
 use tourbillon_durable::policy::Policy;
@@ -31,7 +31,7 @@ fn snoozing(first: u64, second: u64) -> World {
 fn a_snoozed_timer_comes_again_under_its_id_whatever_its_guarantee() {
     for at_most_once in [false, true] {
         let mut world = snoozing(100, 200);
-        drop(world.durable.take());
+        world.stop();
         let events = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&events);
         world.start(|builder| {
@@ -60,7 +60,7 @@ fn a_snoozed_timer_comes_again_under_its_id_whatever_its_guarantee() {
         assert_eq!(seen.len(), 3);
         assert!(
             seen.iter()
-                .all(|(_, delivery, _)| (delivery.id, delivery.attempt, delivery.delivery) == (id, 1, 1)),
+                .all(|Seen { delivery, .. }| (delivery.id, delivery.attempt, delivery.delivery) == (id, 1, 1)),
             "{seen:?}"
         );
         drop(seen);
@@ -75,7 +75,7 @@ fn a_snoozed_timer_comes_again_under_its_id_whatever_its_guarantee() {
 fn a_snooze_beyond_the_greatest_age_ends_the_timer() {
     for at_most_once in [false, true] {
         let mut world = snoozing(100, 200);
-        drop(world.durable.take());
+        world.stop();
         world.start(|builder| builder.begins_itself("note"));
         let policy = Policy { max_age: Some(secs(120)), ..Policy::default() };
         let spec = Spec::new(Note(1)).at(at(10)).policy(policy);

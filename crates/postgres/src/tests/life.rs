@@ -50,6 +50,42 @@ pub(super) fn await_end(durable: &Durable) {
     });
 }
 
+/// Creates timers for `time`, while `disturb` runs. Repeats each creation until it is acknowledged, and returns the
+/// payloads. A creation with a chosen id is safe to repeat.
+pub(super) fn create_beside(durable: &Durable, time: Duration, disturb: impl FnOnce()) -> Vec<Vec<u8>> {
+    let timers = durable.handle();
+    thread::scope(|scope| {
+        let creating = scope.spawn(|| {
+            let (mut acknowledged, begin) = (Vec::new(), Instant::now());
+            while begin.elapsed() < time {
+                let id = TimerId::fresh();
+                let payload = id.to_string();
+                let spec = || spec(&payload, Duration::from_millis(300)).id(id);
+                while let Err(error) = timers.schedule_bytes_blocking("mail", spec()) {
+                    match &error.reason {
+                        Rejection::Store(error) if error.is_transient() => {}
+                        other => panic!("{other}"),
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+                acknowledged.push(payload.into_bytes());
+            }
+            acknowledged
+        });
+        disturb();
+        creating.join().unwrap()
+    })
+}
+
+/// Asserts that each timer with one of these payloads is delivered, and that no timer is early.
+pub(super) fn assert_delivered(payloads: &[Vec<u8>], seen: &Seen) {
+    let seen = seen.lock().unwrap();
+    let lost = payloads.iter().filter(|payload| !seen.contains_key(*payload)).count();
+    assert_eq!(lost, 0, "of {} are lost", payloads.len());
+    let early = seen.values().flatten().filter(|(at, due)| at < due).count();
+    assert_eq!(early, 0, "of {} were early", payloads.len());
+}
+
 #[test]
 fn timers_of_the_library_and_of_sql_are_delivered_retried_and_cancelled() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -98,49 +134,19 @@ fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
     let Some(mut server) = Postgres::start(&["fsync=on"]) else { return };
     let seen = Seen::default();
     let durable = runtime(&server, &seen);
-    let timers = durable.handle();
     let mut acknowledged = Vec::new();
-    for round in 0..3_u32 {
-        thread::scope(|scope| {
-            let creating = scope.spawn(|| {
-                let (mut stored, begin) = (Vec::new(), Instant::now());
-                for number in 0.. {
-                    if begin.elapsed() > Duration::from_millis(900) {
-                        break;
-                    }
-                    let payload = format!("round {round} number {number}");
-                    let id = TimerId::fresh();
-                    let spec = || spec(&payload, Duration::from_millis(300)).id(id);
-                    // A creation with a chosen id is safe to repeat.
-                    loop {
-                        match timers.schedule_bytes_blocking("mail", spec()) {
-                            Ok(_) => break,
-                            Err(error) => match &error.reason {
-                                Rejection::Store(error) if error.is_transient() => {}
-                                other => panic!("{other}"),
-                            },
-                        }
-                        thread::sleep(Duration::from_millis(20));
-                    }
-                    stored.push(payload.into_bytes());
-                }
-                stored
-            });
+    for _ in 0..3 {
+        acknowledged.extend(create_beside(&durable, Duration::from_millis(900), || {
             thread::sleep(Duration::from_millis(400));
             server.kill();
             thread::sleep(Duration::from_millis(200));
             server.run();
-            acknowledged.extend(creating.join().unwrap());
-        });
+        }));
     }
     await_end(&durable);
-    let seen = seen.lock().unwrap();
-    let lost: Vec<_> = acknowledged.iter().filter(|payload| !seen.contains_key(*payload)).collect();
-    assert!(lost.is_empty(), "{} of {} are lost", lost.len(), acknowledged.len());
-    let early = seen.values().flatten().filter(|(at, due)| at < due).count();
-    assert_eq!(early, 0);
+    assert_delivered(&acknowledged, &seen);
     assert!(acknowledged.len() > 30, "only {} were created", acknowledged.len());
-    assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
+    assert_eq!(pollster::block_on(durable.handle().check()).unwrap(), []);
 }
 
 /// The server ends all sessions of the store, again and again. A call may fail, but not for long, and each acknowledged
@@ -175,9 +181,7 @@ fn sessions_that_are_ended_fail_no_call_for_long() {
     let most = patience + Duration::from_secs(4);
     assert!(longest < most && most < response_timeout, "a call took {longest:?}");
     await_end(&durable);
-    let seen = seen.lock().unwrap();
-    let lost: Vec<_> = acknowledged.iter().filter(|payload| !seen.contains_key(*payload)).collect();
-    assert!(lost.is_empty(), "{} of {} are lost", lost.len(), acknowledged.len());
+    assert_delivered(&acknowledged, &seen);
     // A call fails only if it meets a session that was just ended.
     assert!(acknowledged.len() > 20, "only {} were acknowledged", acknowledged.len());
 }

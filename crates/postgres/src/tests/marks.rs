@@ -154,7 +154,13 @@ fn set_minute(server: &Postgres, minute: u32) {
     let _set = server.sql(&format!("UPDATE public.shift SET ms = {minute} * 60000"));
 }
 
-const FAR: &str = "BEGIN; SELECT tourbillon.schedule('mail', key => 'far', delay => '65 minutes');";
+/// Begins the transaction that creates the far timer. With it, `open` transactions are open.
+fn begin_far(server: &Postgres, open: usize) -> Psql {
+    let mut far = Psql::new(server);
+    far.send("BEGIN; SELECT tourbillon.schedule('mail', key => 'far', delay => '65 minutes');");
+    await_idle(server, open);
+    far
+}
 
 /// Lets the low-water mark pass the due moment of the timer `far` at minute 80, before the commit of the timer.
 fn pass(server: &Postgres, store: &PostgresStore) {
@@ -179,6 +185,14 @@ fn is_found(server: &Postgres, store: &PostgresStore) {
     assert_eq!(found, ["far"]);
 }
 
+/// Commits the far timer's transaction after the mark has passed the timer. The timer is found.
+fn commit_late(server: &Postgres, store: &PostgresStore, mut far: Psql) {
+    pass(server, store);
+    far.send("COMMIT;");
+    await_idle(server, 0);
+    is_found(server, store);
+}
+
 /// A call reads the time, waits for a lock for an hour, and then writes a row with the number of its transaction.
 #[test]
 fn a_row_has_a_number_if_it_is_due_within_an_hour_of_its_writing() {
@@ -194,36 +208,27 @@ fn a_long_transaction_that_is_the_oldest_for_a_short_time_loses_no_timer() {
     let Some(server) = Postgres::start(&[]) else { return };
     let store = open_with_shift(&server);
     assert_eq!(claim(&store), [""; 0]);
-    let (mut oldest, mut far) = (Psql::new(&server), Psql::new(&server));
+    let mut oldest = Psql::new(&server);
     oldest.send("BEGIN; SELECT pg_current_xact_id();");
     await_idle(&server, 1);
-    far.send(FAR);
-    await_idle(&server, 2);
+    let far = begin_far(&server, 2);
     assert_eq!(claim(&store), [""; 0]);
     set_minute(&server, 40);
     oldest.send("COMMIT;");
     await_idle(&server, 1);
     assert_eq!(claim(&store), [""; 0]);
-    pass(&server, &store);
-    far.send("COMMIT;");
-    await_idle(&server, 0);
-    is_found(&server, &store);
+    commit_late(&server, &store, far);
 }
 
 #[test]
 fn a_node_that_starts_during_a_long_transaction_loses_no_timer_of_it() {
     let Some(server) = Postgres::start(&[]) else { return };
     let store = open_with_shift(&server);
-    let mut far = Psql::new(&server);
-    far.send(FAR);
-    await_idle(&server, 1);
+    let far = begin_far(&server, 1);
     // The node claims only now, so it sees the transaction for less than an hour.
     set_minute(&server, 70);
     assert_eq!(claim(&store), [""; 0]);
-    pass(&server, &store);
-    far.send("COMMIT;");
-    await_idle(&server, 0);
-    is_found(&server, &store);
+    commit_late(&server, &store, far);
 }
 
 #[test]
@@ -231,13 +236,8 @@ fn a_node_that_has_not_looked_for_an_hour_loses_no_timer() {
     let Some(server) = Postgres::start(&[]) else { return };
     let store = open_with_shift(&server);
     assert_eq!(claim(&store), [""; 0]);
-    let mut far = Psql::new(&server);
-    far.send(FAR);
-    await_idle(&server, 1);
-    pass(&server, &store);
-    far.send("COMMIT;");
-    await_idle(&server, 0);
-    is_found(&server, &store);
+    let far = begin_far(&server, 1);
+    commit_late(&server, &store, far);
 }
 
 /// A snapshot lists an open transaction only after a later transaction has ended. Earlier looks do not show it.
@@ -248,18 +248,14 @@ fn a_transaction_that_a_look_does_not_list_yet_loses_no_timer() {
     assert_eq!(claim(&store), [""; 0]);
     // Between the claims, an hour passes without a look, as on a machine that is suspended. The transaction that sets
     // the clock has begun before the far one, so its end does not make a snapshot list the far one.
-    let (mut clock, mut far) = (Psql::new(&server), Psql::new(&server));
+    let mut clock = Psql::new(&server);
     clock.send("BEGIN; UPDATE public.shift SET ms = 70 * 60000;");
     await_idle(&server, 1);
-    far.send(FAR);
-    await_idle(&server, 2);
+    let far = begin_far(&server, 2);
     clock.send("COMMIT;");
     await_idle(&server, 1);
     assert_eq!(claim(&store), [""; 0]);
-    pass(&server, &store);
-    far.send("COMMIT;");
-    await_idle(&server, 0);
-    is_found(&server, &store);
+    commit_late(&server, &store, far);
 }
 
 /// A creation may wait for another transaction with the same key for more than an hour. Then its timer is due when it
@@ -289,9 +285,7 @@ fn the_end_of_a_long_transaction_wakes_the_runtime() {
     drop(open_with_shift(&server));
     let store = pollster::block_on(builder.open(&super::server::connect(&server))).unwrap();
     assert_eq!(claim(&store), [""; 0]);
-    let mut far = Psql::new(&server);
-    far.send(FAR);
-    await_idle(&server, 1);
+    let mut far = begin_far(&server, 1);
     pass(&server, &store);
     std::thread::sleep(Duration::from_millis(300));
     let (sender, calls) = std::sync::mpsc::channel();

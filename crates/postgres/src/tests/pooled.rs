@@ -1,6 +1,6 @@
 //! Tests the store and callers behind pgbouncer in transaction mode. The pool gives each transaction another session.
 
-use super::life::{Seen, await_end, spec, started, started_by};
+use super::life::{Seen, assert_delivered, await_end, create_beside, started, started_by};
 use super::server::maker_at;
 use super::through_functions::through_functions;
 use crate::{Connect, PostgresStore};
@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
 use tourbillon::ManualClock;
 use tourbillon_conformance::{self as conformance, Life};
-use tourbillon_durable::Rejection;
 use tourbillon_durable::store::{Durability, IfPresent, MemoryStore, Op, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::{Bouncer, Postgres, eventually};
@@ -51,34 +50,9 @@ fn timers_behind_a_pool_are_delivered_while_sessions_change_and_the_pool_and_the
     let Some((mut server, mut pool)) = start() else { return };
     let seen = Seen::default();
     let durable = started(&connect(&pool), &seen);
-    let timers = durable.handle();
     let mut acknowledged = Vec::new();
-    for round in 0..4_u32 {
-        thread::scope(|scope| {
-            let creating = scope.spawn(|| {
-                let (mut stored, begin) = (Vec::new(), Instant::now());
-                for number in 0.. {
-                    if begin.elapsed() > Duration::from_millis(1_500) {
-                        break;
-                    }
-                    let payload = format!("round {round} number {number}");
-                    let id = TimerId::fresh();
-                    // A creation with a chosen id is safe to repeat.
-                    loop {
-                        let spec = spec(&payload, Duration::from_millis(300)).id(id);
-                        match timers.schedule_bytes_blocking("mail", spec) {
-                            Ok(_) => break,
-                            Err(error) => match &error.reason {
-                                Rejection::Store(error) if error.is_transient() => {}
-                                other => panic!("{other}"),
-                            },
-                        }
-                        thread::sleep(Duration::from_millis(20));
-                    }
-                    stored.push(payload.into_bytes());
-                }
-                stored
-            });
+    for round in 0..4 {
+        acknowledged.extend(create_beside(&durable, Duration::from_millis(1_500), || {
             thread::sleep(Duration::from_millis(500));
             if round % 2 == 0 {
                 pool.kill();
@@ -89,17 +63,12 @@ fn timers_behind_a_pool_are_delivered_while_sessions_change_and_the_pool_and_the
                 thread::sleep(Duration::from_millis(200));
                 server.run();
             }
-            acknowledged.extend(creating.join().unwrap());
-        });
+        }));
     }
     await_end(&durable);
-    let seen = seen.lock().unwrap();
-    let lost: Vec<_> = acknowledged.iter().filter(|payload| !seen.contains_key(*payload)).collect();
-    assert!(lost.is_empty(), "{} of {} are lost", lost.len(), acknowledged.len());
-    let early = seen.values().flatten().filter(|(at, due)| at < due).count();
-    assert_eq!(early, 0);
+    assert_delivered(&acknowledged, &seen);
     assert!(acknowledged.len() > 30, "only {} were created", acknowledged.len());
-    assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
+    assert_eq!(pollster::block_on(durable.handle().check()).unwrap(), []);
 }
 
 /// The connection that listens is a client of the pool, too. Its `LISTEN` is left in one of the server's sessions, and
@@ -128,11 +97,7 @@ fn a_store_that_listens_behind_a_pool_finds_each_timer_by_its_looks() {
         thread::sleep(Duration::from_millis(100));
     }
     await_end(&durable);
-    let seen = seen.lock().unwrap();
-    let lost: Vec<_> = created.iter().filter(|payload| !seen.contains_key(*payload)).collect();
-    assert!(lost.is_empty(), "{} of {} are lost", lost.len(), created.len());
-    let early = seen.values().flatten().filter(|(at, due)| at < due).count();
-    assert_eq!(early, 0);
+    assert_delivered(&created, &seen);
     assert_eq!(pollster::block_on(durable.handle().check()).unwrap(), []);
 }
 

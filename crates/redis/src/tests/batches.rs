@@ -1,7 +1,8 @@
 //! Tests operations that fail or find changes of other clients, while other calls of the same operation are under
 //! way.
 
-use super::faults::{Act, Two, apply, id, kind, now, place, start, start_split, timer};
+use super::acting::Act;
+use super::faults::{Two, apply, id, kind, now, place, start, start_split, timer};
 use crate::layout::Layout;
 use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Address, KeyOf, Timer};

@@ -1,14 +1,11 @@
 //! Tests that faults between the scripts of an operation, and damaged data, do not lose, double or delay any timer.
 
+use super::acting::{Act, Acting};
 use super::plain;
 use crate::RedisBuilder;
 use crate::RedisStore;
-use crate::layout::{Layout, PERIOD, slot_of};
-use crate::link::{Answer, Call, Link, LinkError, Pause, Reply};
-use crate::script::Words;
-use core::future::poll_fn;
-use core::task::Poll;
-use std::collections::BTreeSet;
+use crate::layout::{Layout, PERIOD};
+use crate::link::Link;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,109 +22,6 @@ use tourbillon_fault::Server;
 pub(super) const LEASE: Duration = Duration::from_secs(60);
 pub(super) const BY: Claimant = Claimant { incarnation: 5, lease: LEASE };
 pub(super) const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
-
-/// A disturbance of a call by a test's link.
-pub(super) enum Act {
-    /// The call fails, and the server gets nothing.
-    Fail,
-    /// The server runs the call, but the reply is lost.
-    Lose,
-    /// The server gets the call only after the caller has polled the answer twice.
-    Late,
-    /// The call is never answered, and the server gets nothing. From then on, the time limits of other calls pass
-    /// at once.
-    Hang,
-    /// Before the call, the link calls this function, which usually acts as another process.
-    First(Box<dyn FnOnce() + Send>),
-}
-
-/// A link that disturbs calls of the scripts with given names. The number of a call counts from 1, after the test has
-/// set the disturbance. The name `lease` means the script of a claim that leases.
-pub(super) struct Acting {
-    link: Arc<dyn Link>,
-    next: Mutex<Vec<(&'static str, u32, Act)>>,
-    /// True if all keys of a script must be in one slot, as in a cluster.
-    has_slots: AtomicBool,
-    /// True once a call hangs.
-    hangs: AtomicBool,
-}
-
-impl Acting {
-    /// Sets a disturbance, and removes all others.
-    pub(super) fn at(&self, script: &'static str, nth: u32, act: Act) {
-        *self.next.lock().unwrap() = vec![(script, nth, act)];
-    }
-
-    /// Adds a disturbance.
-    pub(super) fn also_at(&self, script: &'static str, nth: u32, act: Act) {
-        self.next.lock().unwrap().push((script, nth, act));
-    }
-
-    fn act_of(&self, script: &str, arguments: &Words) -> Option<Act> {
-        let mut next = self.next.lock().unwrap();
-        let leases = || script.starts_with("claim") && arguments.iter().nth(3) != Some(b"0");
-        let is_meant = |name: &str| script.starts_with(name) || name == "lease" && leases();
-        next.iter_mut().filter(|(name, ..)| is_meant(name)).for_each(|(_, nth, _)| *nth -= 1);
-        let place = next.iter().position(|(_, nth, _)| *nth == 0)?;
-        Some(next.remove(place).2)
-    }
-}
-
-impl Link for Acting {
-    fn run(&self, call: Call) -> Answer<'_, Reply> {
-        let name = call.script.name();
-        if self.has_slots.load(Ordering::Relaxed) {
-            let slots: BTreeSet<u32> = call.keys.iter().map(|key| slot_of(key)).collect();
-            assert!(slots.len() <= 1, "a cluster refuses the keys of the script {name}");
-        }
-        match self.act_of(name, &call.arguments) {
-            Some(Act::Fail) => {
-                let error = LinkError::gave_up(name, LEASE, "a test");
-                return Box::pin(async move { Err(error) });
-            }
-            Some(Act::Lose) => {
-                let answer = self.link.run(call);
-                return Box::pin(async move {
-                    let _lost = answer.await?;
-                    Err(LinkError::unknown("a test loses the reply"))
-                });
-            }
-            Some(Act::Late) => {
-                let mut has_waited = false;
-                let wait = poll_fn(move |context| {
-                    context.waker().wake_by_ref();
-                    if core::mem::replace(&mut has_waited, true) { Poll::Ready(()) } else { Poll::Pending }
-                });
-                return Box::pin(async move {
-                    wait.await;
-                    self.link.run(call).await
-                });
-            }
-            Some(Act::Hang) => {
-                self.hangs.store(true, Ordering::Relaxed);
-                return Box::pin(core::future::pending());
-            }
-            Some(Act::First(act)) => act(),
-            None => {}
-        }
-        self.link.run(call)
-    }
-
-    fn attempt(&self) -> u64 {
-        self.link.attempt()
-    }
-
-    fn is_cluster(&self) -> bool {
-        self.link.is_cluster()
-    }
-
-    fn wait(&self, _: Duration) -> Pause {
-        match self.hangs.load(Ordering::Relaxed) {
-            true => Box::pin(core::future::ready(())),
-            false => Box::pin(core::future::pending()),
-        }
-    }
-}
 
 /// Two stores on one deployment with one clock. The link of the first store can disturb calls.
 pub(super) struct Two {
@@ -151,12 +45,7 @@ pub(super) fn start_with(shards: u16, set: impl Fn(RedisBuilder) -> RedisBuilder
         let builder = set(RedisStore::builder("d").shards(shards).on_clock(clock.clone()));
         pollster::block_on(builder.open_on(link)).unwrap()
     };
-    let link = Arc::new(Acting {
-        link: plain.session(),
-        next: Mutex::default(),
-        has_slots: AtomicBool::default(),
-        hangs: AtomicBool::default(),
-    });
+    let link = Acting::new(plain.session());
     let (store, other) = (open(Arc::clone(&link) as _), Arc::new(open(plain.session())));
     Some(Two { store, other, link, plain, clock, server })
 }
@@ -166,7 +55,7 @@ pub(super) fn start_with(shards: u16, set: impl Fn(RedisBuilder) -> RedisBuilder
 pub(super) fn start_split() -> Option<Two> {
     let two = start_with(4, |builder: RedisBuilder| builder.poll(None).split())?;
     assert_eq!(ids(&now(two.store.claim(BY, 1, ALL, None))), []);
-    two.link.has_slots.store(true, Ordering::Relaxed);
+    two.link.demand_slots();
     Some(two)
 }
 

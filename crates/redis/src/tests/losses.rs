@@ -1,42 +1,35 @@
 //! Tests a server that loses a part of a deployment's data and does not get this data back by itself.
 
-use super::faults::{self, Act, Two};
+use super::acting::Act;
+use super::faults::{self, Two};
 use super::plain;
+use super::recording::{Late, recording};
 use crate::layout::{Layout, Part, Shard};
 use crate::{Connect, RedisStore};
 use pollster::block_on;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+use tourbillon_durable::Durable;
 use tourbillon_durable::store::{
     Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
-use tourbillon_durable::{Delivery, Durable};
 use tourbillon_fault::{Cluster, Server, eventually};
 
 /// A node with a runtime that records the lateness of each delivered timer.
 struct Node {
     store: Arc<RedisStore>,
-    seen: Arc<Mutex<BTreeMap<u128, Vec<Duration>>>>,
+    seen: Late,
     durable: Durable,
 }
 
 fn start(connect: &Connect, shards: Shard) -> Node {
     let store = Arc::new(block_on(RedisStore::builder("d").shards(shards).open(connect)).unwrap());
-    let seen = Arc::<Mutex<BTreeMap<u128, Vec<Duration>>>>::default();
-    let (noted, clock) = (Arc::clone(&seen), Arc::clone(&store));
-    let handler = move |_: Box<[u8]>, delivery: Delivery| {
-        let late = clock.now() - delivery.due;
-        noted.lock().unwrap().entry(delivery.id.as_u128()).or_default().push(late);
-        async move {}
-    };
-    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
-    let durable = Durable::builder_on(of_store).bytes_handler("kind", handler).start().unwrap();
-    Node { store, seen, durable }
+    let (runtime, seen) = recording(&store);
+    Node { store, seen, durable: runtime.start().unwrap() }
 }
 
 impl Node {

@@ -1,9 +1,10 @@
 //! Tests claims whose answers were lost, in a cluster and on one server. The runtime gets each leased timer once, and
 //! no timer waits for the end of its lease.
 
+use super::acting::Act;
 use super::faults::{
-    ALL, Act, BY, LEASE, Two, UNREADABLE, apply, damage, id, ids, kind, now, place, start, start_split,
-    timer, wakes,
+    ALL, BY, LEASE, Two, UNREADABLE, apply, damage, id, ids, kind, now, place, start, start_split, timer,
+    wakes,
 };
 use crate::RedisStore;
 use crate::layout::PERIOD;

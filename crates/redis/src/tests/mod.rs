@@ -1,5 +1,6 @@
 //! Tests on real servers. Each test starts its own server, and is skipped with a message if there is no `redis-server`.
 
+mod acting;
 mod batches;
 mod bounds;
 mod cluster;
@@ -24,6 +25,7 @@ mod once;
 mod opening;
 mod pairs;
 mod plain;
+mod recording;
 mod set_back;
 mod sweeps;
 mod turns;

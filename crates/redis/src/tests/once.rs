@@ -1,7 +1,8 @@
 //! Tests timers that are delivered at most once. A claim leases such a timer, and the caller removes it before its
 //! delivery.
 
-use super::faults::{ALL, Act, BY, LEASE, Two, apply, id, ids, kind, now, place, start, start_split, timer};
+use super::acting::Act;
+use super::faults::{ALL, BY, LEASE, Two, apply, id, ids, kind, now, place, start, start_split, timer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tourbillon_durable::policy::{Guarantee, Policy};

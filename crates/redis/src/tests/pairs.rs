@@ -2,10 +2,11 @@
 //! two steps of the other client, or stops at any step. The outcome must be the same as if the clients had acted one
 //! after the other.
 
+use super::acting::{Act, Acting};
 use super::plain;
 use crate::RedisStore;
 use crate::layout::Layout;
-use crate::link::{Answer, Call, Link, LinkError, Reply};
+use crate::link::Link;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,80 +25,6 @@ pub(super) const DAY: Duration = Duration::from_secs(86_400);
 const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
 const TOKEN: Token = Token { incarnation: 5, claim: 1 };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
-
-/// A disturbance of a call by a test's link.
-pub(super) enum Act {
-    /// The client ends before it sends the call.
-    Stop,
-    /// The client ends after it has sent the call, so the server still gets the call.
-    StopAfter,
-    /// The reply is lost, and the client goes on with an error.
-    Lose,
-    /// Before the call, the link calls this function, which usually acts as another client.
-    First(Box<dyn FnOnce() + Send>),
-}
-
-/// A link that counts its calls, and disturbs the call with a given number.
-pub(super) struct Stepping {
-    link: Arc<dyn Link>,
-    calls: AtomicU32,
-    act: Mutex<Option<(u32, Act)>>,
-    has_stopped: Mutex<bool>,
-}
-
-impl Stepping {
-    pub(super) fn new(link: Arc<dyn Link>) -> Arc<Self> {
-        let (calls, act, has_stopped) = (AtomicU32::new(0), Mutex::default(), Mutex::default());
-        Arc::new(Self { link, calls, act, has_stopped })
-    }
-
-    /// Returns whether the link has not yet made the call that it must disturb.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.act.lock().unwrap().is_some()
-    }
-
-    pub(super) fn at(&self, nth: u32, act: Act) {
-        self.calls.store(0, Ordering::Relaxed);
-        *self.act.lock().unwrap() = Some((nth, act));
-    }
-
-    fn act_now(&self) -> Option<Act> {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut act = self.act.lock().unwrap();
-        act.take_if(|(nth, _)| *nth == call).map(|(_, act)| act)
-    }
-}
-
-impl Link for Stepping {
-    fn run(&self, call: Call) -> Answer<'_, Reply> {
-        let lost = || LinkError::unknown("a test loses the reply");
-        let act = self.act_now();
-        if *self.has_stopped.lock().unwrap() {
-            return Box::pin(async move { Err(lost()) });
-        }
-        match act {
-            Some(Act::Stop) => {
-                *self.has_stopped.lock().unwrap() = true;
-                return Box::pin(async move { Err(lost()) });
-            }
-            Some(act @ (Act::StopAfter | Act::Lose)) => {
-                *self.has_stopped.lock().unwrap() = matches!(act, Act::StopAfter);
-                let answer = self.link.run(call);
-                return Box::pin(async move {
-                    let _lost = answer.await?;
-                    Err(lost())
-                });
-            }
-            Some(Act::First(act)) => act(),
-            None => {}
-        }
-        self.link.run(call)
-    }
-
-    fn attempt(&self) -> u64 {
-        self.link.attempt()
-    }
-}
 
 /// The ids and keys of one case. All belong to different shards, except that the first id and the first key may share a
 /// shard.
@@ -219,7 +146,7 @@ impl Case {
 /// A deployment with two clients. The link of the first client can disturb calls.
 struct World {
     one: RedisStore,
-    link: Arc<Stepping>,
+    link: Arc<Acting>,
     other: Arc<RedisStore>,
 }
 
@@ -254,7 +181,7 @@ impl Bench {
             let builder = builder.poll(None).on_clock(clock.clone());
             now(if is_split { builder.split() } else { builder }.open_on(link)).unwrap()
         };
-        let stepping = || Stepping::new(self.plain.session());
+        let stepping = || Acting::new(self.plain.session());
         let link = stepping();
         let world =
             World { one: open(Arc::clone(&link) as _), link, other: Arc::new(open(self.plain.session())) };
@@ -274,11 +201,11 @@ impl Bench {
             Before::Noted | Before::Void if is_split => {
                 let (gone, stopped) = (stepping(), stepping());
                 let (first, second) = (open(Arc::clone(&gone) as _), open(Arc::clone(&stopped) as _));
-                gone.at(2, Act::Stop);
+                gone.at("", 2, Act::Stop);
                 assert!(apply(&first, case.op(Step::PlaceOtherKey)).is_err());
                 if case.before == Before::Void {
                     // The first call of this client meets the redirect, and the second makes it void.
-                    stopped.at(2, Act::StopAfter);
+                    stopped.at("", 2, Act::StopAfter);
                     assert!(apply(&second, case.op(Step::Place)).is_err());
                 }
             }
@@ -357,7 +284,7 @@ fn try_pairs(cases: Vec<Case>) -> Option<u32> {
                 let outcome = Arc::new(Mutex::new(None));
                 let (other, op, result) = (Arc::clone(&world.other), case.op(second), Arc::clone(&outcome));
                 let act = move || *result.lock().unwrap() = Some(apply(&other, op));
-                world.link.at(nth, Act::First(Box::new(act)));
+                world.link.at("", nth, Act::First(Box::new(act)));
                 let one = apply(&world.one, case.op(first));
                 let Some(other) = outcome.lock().unwrap().take() else { break };
                 let found = (vec![one, other], seen(&case, &world.other));
@@ -400,9 +327,9 @@ fn try_stops(cases: Vec<Case>) -> Option<u32> {
                     let mut is_over = false;
                     for act in [Act::Stop, Act::StopAfter, Act::Lose] {
                         let world = bench.world(&case, true);
-                        world.link.at(nth, act);
+                        world.link.at("", nth, act);
                         let _answer = apply(&world.one, case.op(first));
-                        is_over |= world.link.act.lock().unwrap().is_some();
+                        is_over |= world.link.is_waiting();
                         let found = (vec![apply(&world.other, case.op(second))], seen(&case, &world.other));
                         assert!(
                             found == without || found == with,

@@ -1,13 +1,13 @@
 //! Tests that the sweep removes only redirects that lead nowhere. Each script names the keys of one shard.
 
-use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
+use super::acting::{Act, Acting};
+use super::pairs::{DAY, Names, SHARDS, names, now};
 use super::plain::Plain;
 use crate::RedisStore;
 use crate::layout::{Part, REDIRECT_HASHES, Shard, slot_of};
-use crate::link::{Answer, Call, Link, LinkError, Reply};
+use crate::link::Link;
 use crate::upkeep::AFTER;
 use redis::Value;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon::ManualClock;
@@ -43,8 +43,8 @@ impl World {
     }
 
     /// Opens the deployment as another process would. Returns the store, and the link that the test can disturb.
-    fn other(&self) -> (RedisStore, Arc<Stepping>) {
-        let link = Stepping::new(self.plain.session());
+    fn other(&self) -> (RedisStore, Arc<Acting>) {
+        let link = Acting::new(self.plain.session());
         let builder = RedisStore::builder(&*self.name).shards(SHARDS).poll(None).on_clock(self.clock.clone());
         (now(builder.split().open_on(Arc::clone(&link) as Arc<dyn Link>)).unwrap(), link)
     }
@@ -94,7 +94,7 @@ fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
             if ends {
                 assert!(matches!(apply(&other, world.place()), Ok(Outcome::Created(_))));
             }
-            link.at(nth, Act::Stop);
+            link.at("", nth, Act::Stop);
             let op = if ends { Op::Cancel(world.names.id.into(), None) } else { world.place() };
             let _answer = apply(&other, op);
             let is_over = link.is_waiting();
@@ -136,7 +136,7 @@ fn a_redirect_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
             swept.round();
             *redirects.lock().unwrap() = Some(swept.redirects());
         };
-        link.at(2, Act::First(Box::new(act)));
+        link.at("", 2, Act::First(Box::new(act)));
         assert_eq!(apply(&other, world.place()).unwrap(), Outcome::Created(world.names.id), "{pause:?}");
         assert_eq!(*seen.lock().unwrap(), Some(usize::from(pause < AFTER)), "{pause:?}");
         world.clock.advance(AFTER);
@@ -167,7 +167,7 @@ fn the_thread_of_a_node_sweeps() {
     let Some(server) = Server::start(&[]) else { return };
     let world = World::new(&server, 0, Some(Duration::from_millis(5)));
     let (other, link) = world.other();
-    link.at(2, Act::Stop);
+    link.at("", 2, Act::Stop);
     assert!(apply(&other, world.place()).is_err());
     assert_eq!(world.redirects(), 1);
     // The clock goes on while the thread takes its steps.
@@ -175,26 +175,6 @@ fn the_thread_of_a_node_sweeps() {
         world.clock.advance(AFTER / 10);
         world.redirects() == 0
     });
-}
-
-/// A link on which the server of one shard does not answer while `is_away` is true.
-struct Partial {
-    link: Arc<dyn Link>,
-    slot: u32,
-    is_away: AtomicBool,
-}
-
-impl Link for Partial {
-    fn run(&self, call: Call) -> Answer<'_, Reply> {
-        if self.is_away.load(Ordering::Relaxed) && call.keys.iter().any(|key| slot_of(key) == self.slot) {
-            return Box::pin(async { Err(LinkError::unknown("a test loses the call")) });
-        }
-        self.link.run(call)
-    }
-
-    fn attempt(&self) -> u64 {
-        self.link.attempt()
-    }
 }
 
 /// Tests a node while the server of its first shard is away. The last shard has two redirects without timers, one
@@ -205,8 +185,7 @@ fn a_server_that_is_away_holds_up_the_sweep_of_its_own_redirects_only() {
     let Some(server) = Server::start(&[]) else { return };
     let world = World::new(&server, 0, None);
     let layout = &world.node.deployment.layout;
-    let slot = slot_of(&layout.key(0, Part::Meta));
-    let link = Arc::new(Partial { link: world.plain.session(), slot, is_away: AtomicBool::new(false) });
+    let link = Acting::new(world.plain.session());
     let builder = RedisStore::builder(&*world.name).shards(SHARDS).poll(None).on_clock(world.clock.clone());
     now(world.node.leave()).unwrap();
     let node = now(builder.split().open_on(Arc::clone(&link) as _)).unwrap();
@@ -216,7 +195,7 @@ fn a_server_that_is_away_holds_up_the_sweep_of_its_own_redirects_only() {
         let mut keys = (0..).map(|n| format!("key {n}"));
         let key = keys.find(|key| layout.shard_of_key("", key) == home).unwrap();
         let (other, stops) = world.other();
-        stops.at(2, Act::Stop);
+        stops.at("", 2, Act::Stop);
         let timer =
             Timer { key: Some(key.into()), ..Timer::new(ids.next().unwrap(), "kind", UtcMillis::ZERO + DAY) };
         assert!(apply(&other, Op::Place(Box::new(timer), IfPresent::Reject)).is_err());
@@ -237,11 +216,11 @@ fn a_server_that_is_away_holds_up_the_sweep_of_its_own_redirects_only() {
         }
     };
     assert_eq!(redirects(), 2);
-    link.is_away.store(true, Ordering::Relaxed);
+    link.take_away(Some(slot_of(&layout.key(0, Part::Meta))));
     round();
     round();
     assert_eq!(redirects(), 1, "the redirect to the shard whose server is away stays");
-    link.is_away.store(false, Ordering::Relaxed);
+    link.take_away(None);
     round();
     round();
     assert_eq!(redirects(), 0);

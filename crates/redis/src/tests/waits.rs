@@ -1,10 +1,10 @@
 //! Tests a policy that waits for a replica while the only replica is dead.
 
+use super::recording::recording;
 use crate::{Connect, RedisStore, SyncPolicy};
 use pollster::block_on;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::policy::{Guarantee, Policy};
@@ -14,7 +14,6 @@ use tourbillon_durable::store::{
     TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
-use tourbillon_durable::{Delivery, Durable};
 use tourbillon_fault::{Server, eventually};
 
 const WAIT: Duration = Duration::from_millis(500);
@@ -51,15 +50,8 @@ fn timer(store: &RedisStore, number: u128, after: Duration) -> Timer {
 fn a_dead_replica_delays_no_delivery() {
     const COUNT: usize = 200;
     let Some((_primary, mut replica, store)) = start() else { return };
-    let seen = Arc::<Mutex<BTreeMap<u128, Vec<Duration>>>>::default();
-    let (noted, clock) = (Arc::clone(&seen), Arc::clone(&store));
-    let handler = move |_: Box<[u8]>, delivery: Delivery| {
-        let late = clock.now() - delivery.due;
-        noted.lock().unwrap().entry(delivery.id.as_u128()).or_default().push(late);
-        async move {}
-    };
-    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
-    let durable = Durable::builder_on(of_store).bytes_handler("kind", handler).start().unwrap();
+    let (runtime, seen) = recording(&store);
+    let durable = runtime.start().unwrap();
     let moments = (0_u32..).map(|number| Duration::from_secs(2) + Duration::from_millis(20) * number);
     let timers = (1..).zip(moments.take(COUNT)).map(|(number, after)| timer(&store, number, after));
     place(&store, timers.collect()).unwrap();
@@ -95,16 +87,8 @@ fn beside_a_dead_replica_a_timer_at_most_once_waits_and_delays_no_other() {
     const OTHERS: usize = 150;
     const ONCE: u32 = 20;
     let Some((_primary, mut replica, store)) = start() else { return };
-    let seen = Arc::<Mutex<BTreeMap<u128, Vec<Duration>>>>::default();
-    let (noted, clock) = (Arc::clone(&seen), Arc::clone(&store));
-    let handler = move |_: Box<[u8]>, delivery: Delivery| {
-        let late = clock.now() - delivery.due;
-        noted.lock().unwrap().entry(delivery.id.as_u128()).or_default().push(late);
-        async move {}
-    };
-    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
-    let durable = Durable::builder_on(of_store).bytes_handler("kind", handler);
-    let durable = durable.workers(2).concurrency(8).lease(Duration::from_secs(1)).start().unwrap();
+    let (runtime, seen) = recording(&store);
+    let durable = runtime.workers(2).concurrency(8).lease(Duration::from_secs(1)).start().unwrap();
     let moments = (0_u32..).map(|number| Duration::from_secs(2) + Duration::from_millis(20) * number);
     let others = (1..).zip(moments.take(OTHERS)).map(|(number, after)| timer(&store, number, after));
     let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };

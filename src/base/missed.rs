@@ -1,5 +1,8 @@
 //! The policy for moments of a repeating timer that were missed.
 
+#[cfg(feature = "async")]
+use core::time::Duration;
+
 /// Decides how to treat missed moments of a repeating timer. An `Interval` misses ticks if it is not polled in time. A
 /// repeating task misses moments if the engine or its workers are late.
 ///
@@ -25,4 +28,23 @@ pub enum Missed {
     /// The repeating timer leaves the missed moments out. Its next moment is a whole number of periods after the moment
     /// that was handled late.
     Skip,
+}
+
+#[cfg(feature = "async")]
+impl Missed {
+    /// Returns the time from a moment of a repeating timer to the next one. The moment is taken `late` after it was
+    /// due. It counts as missed if `late` is more than `limit`. The period must not be zero.
+    pub(crate) fn until_next(self, late: Duration, limit: Duration, period: Duration) -> Duration {
+        match self {
+            Self::Delay if late > limit => late.saturating_add(period),
+            Self::Skip if late > limit => {
+                let into = late.as_nanos() % period.as_nanos();
+                // Less than the period, whose seconds are a `u64`.
+                let whole = u64::try_from(into / 1_000_000_000).unwrap_or(u64::MAX);
+                let part = u32::try_from(into % 1_000_000_000).unwrap_or(0);
+                late.saturating_add(period - Duration::new(whole, part))
+            }
+            _ => period,
+        }
+    }
 }

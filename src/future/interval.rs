@@ -9,24 +9,8 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
 /// The longest lateness with which a tick of an interval counts as in time. If the engine's own tick is longer than
-/// this, the engine's tick is the limit.
+/// this, the engine's tick is the limit. If the period is shorter, the period is the limit.
 const IN_TIME: Duration = Duration::from_millis(5);
-
-/// Returns the moment of the next tick. The last tick was due at `due`, and a poll completes it at `now`.
-fn next(missed: Missed, due: Timestamp, now: Timestamp, period: Duration, tick: Duration) -> Timestamp {
-    if now - due <= IN_TIME.max(tick).min(period) {
-        return due + period;
-    }
-    match missed {
-        Missed::Burst => due + period,
-        Missed::Delay => now + period,
-        Missed::Skip => {
-            let into = (now - due).as_nanos() % period.as_nanos();
-            // `into` is less than the period, which is a `Duration`.
-            now + (period - Duration::from_nanos(u64::try_from(into).unwrap_or(u64::MAX)))
-        }
-    }
-}
 
 /// The error of a request for an interval with a period of zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +26,12 @@ impl std::error::Error for ZeroPeriod {}
 
 /// A source of ticks. The first tick is at the interval's start. From then on, a tick comes after each period.
 ///
-/// An interval does not drift: a tick that completes late does not move the following ticks, except with
+/// An interval does not drift: a tick that is taken late does not move the following ticks, except with
 /// [`Missed::Delay`].
 ///
-/// A tick is *missed* if it completes too late: by more than 5 ms, or by more than the engine's tick if that is longer.
-/// If the period is shorter than this limit, the period is the limit. Missed ticks are made up for ([`Missed::Burst`])
-/// unless [`set_missed`](Self::set_missed) sets another policy.
+/// A tick is *missed* if it is taken more than 5 ms late. The engine's tick is the limit if it is longer than 5 ms. The
+/// period is the limit if it is shorter. Missed ticks are made up for ([`Missed::Burst`]) unless
+/// [`set_missed`](Self::set_missed) sets another policy.
 ///
 /// # Examples
 ///
@@ -119,7 +103,8 @@ impl Interval {
             return Poll::Ready(Err(shut_down));
         }
         let due = self.sleep.deadline();
-        self.sleep.put(next(self.missed, due, self.sleep.now(), self.period, self.sleep.tick()));
+        let limit = IN_TIME.max(self.sleep.tick()).min(self.period);
+        self.sleep.put(due + self.missed.until_next(self.sleep.now() - due, limit, self.period));
         Poll::Ready(Ok(due))
     }
 

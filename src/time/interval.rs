@@ -1,6 +1,7 @@
 //! Ticks at a fixed period.
 
 use super::sleep::{Sleep, sleep_until};
+use crate::base::missed::Missed;
 use crate::system::clock::runtime::{self, Instant};
 use core::future::poll_fn;
 use core::pin::Pin;
@@ -59,19 +60,13 @@ impl Interval {
 
     /// Returns the moment of the next tick. The last tick was due at `due` and is taken at `now`.
     fn next(&self, due: Instant, now: Instant) -> Instant {
-        let late = now.saturating_duration_since(due);
-        let next = match self.missed {
-            MissedTickBehavior::Delay if late > IN_TIME => now.checked_add(self.period),
-            MissedTickBehavior::Skip if late > IN_TIME => {
-                let into = late.as_nanos() % self.period.as_nanos();
-                // Less than the period, whose seconds are a `u64`.
-                let whole = u64::try_from(into / 1_000_000_000).unwrap_or(u64::MAX);
-                let part = u32::try_from(into % 1_000_000_000).unwrap_or(0);
-                now.checked_add(self.period - Duration::new(whole, part))
-            }
-            _ => due.checked_add(self.period),
+        let missed = match self.missed {
+            MissedTickBehavior::Burst => Missed::Burst,
+            MissedTickBehavior::Delay => Missed::Delay,
+            MissedTickBehavior::Skip => Missed::Skip,
         };
-        next.unwrap_or_else(|| runtime::far_from(now))
+        let step = missed.until_next(now.saturating_duration_since(due), IN_TIME, self.period);
+        due.checked_add(step).unwrap_or_else(|| runtime::far_from(now))
     }
 
     /// Moves the next tick to one period from now.

@@ -262,8 +262,9 @@ impl NamespaceAdmin {
         if self.namespaces.is_held(name) {
             return Err(under_way());
         }
-        // After the removal, a namespace of the same name may already have renewals.
-        self.deliveries.forget(name).await;
+        // The renewals of this version are those of this namespace, if it still has the mark below. After the removal,
+        // a namespace of the same name may have renewals.
+        let renewals = self.deliveries.renewals(name).await;
         let key: Box<str> = name.into();
         let ended = || {
             let problem = Problem::new(
@@ -272,7 +273,17 @@ impl NamespaceAdmin {
             );
             problem.with_retry_after_ms(1_000)
         };
-        self.change(move |stored| remove_marked(stored, &key, removal).then_some(()).ok_or_else(ended)).await
+        let removed = self
+            .change(move |stored| remove_marked(stored, &key, removal).then_some(()).ok_or_else(ended))
+            .await;
+        // The namespace may be gone although the answer was lost.
+        let is_gone = async || self.namespaces.renew().await.is_ok() && self.namespaces.find(name).is_none();
+        if let Some(version) = renewals
+            && (removed.is_ok() || is_gone().await)
+        {
+            self.deliveries.forget(name, version).await;
+        }
+        removed
     }
 
     /// Waits for the end of the creations and deliveries that were admitted before the removal of their namespace.

@@ -149,9 +149,11 @@ fn check_postgres(postgres: &PostgresSettings, mut faults: Vec<String>) -> Resul
         );
     }
     let store: Arc<dyn ClusterStore> = Arc::new(store);
-    // A first start gives the schema to the service before it makes the document of the namespaces. Clients may create
-    // timers in SQL in between.
-    faults.extend(Service::unreadable_documents(&store, false));
+    // Clients may create timers in SQL before the first start. A node that runs has made or found the document of the
+    // namespaces.
+    let nodes = pollster::block_on(store.nodes()).map_err(failure)?.unwrap_or_default().nodes;
+    let is_made = nodes.iter().any(|node| node.is_live && !node.is_this);
+    faults.extend(Service::unreadable_documents(&store, is_made));
     Checked::in_store(place, &*store, faults).map_err(failure)
 }
 

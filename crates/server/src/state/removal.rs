@@ -25,8 +25,9 @@
 //! no mark. In a shared document the last line of the table ends the removals of processes that have died, and marks
 //! that a removal has left. The namespace is then there again, with its limits and secrets.
 
-use super::namespace::{Namespace, StoredNamespaces};
+use super::namespace::Namespace;
 use super::namespaces::{Namespaces, being_removed};
+use super::stored_namespaces::StoredNamespaces;
 use core::time::Duration;
 use std::io;
 use tourbillon_api::{Problem, ProblemKind};

@@ -11,7 +11,7 @@ use data_encoding::{BASE32_NOPAD, HEXLOWER};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use tourbillon_api::{Moment, Role};
 
@@ -221,12 +221,7 @@ impl TokenFile {
 
 /// Notes in the lock file, whose path is `path`, that the token file beside it has had tokens.
 fn note_tokens(lock: &mut File, path: &Path) -> io::Result<()> {
-    if lock.metadata()?.len() == 0 {
-        lock.write_all(b"The token file beside this file has had tokens.\n")?;
-        lock.sync_all()?;
-        files::sync_folder(path)?;
-    }
-    Ok(())
+    files::note(lock, path, b"The token file beside this file has had tokens.\n")
 }
 
 #[cfg(test)]

@@ -126,7 +126,8 @@ async fn without_the_file_of_the_namespaces_no_service_starts_whatever_timers_th
     for (store, more) in more {
         for has_timers in [false, true] {
             let place = folder();
-            let start = [START, more].concat();
+            let callbacks: &[&str] = &["--callbacks-allow-http", "--callbacks-allow-private"];
+            let start = [START, callbacks, more].concat();
             let daemon = Daemon::spawn(program(place.path(), &start));
             let http = Http::new(daemon.address);
             let file = place.path().join("data/namespaces.json");

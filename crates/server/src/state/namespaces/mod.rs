@@ -32,6 +32,8 @@
 //! answer holds up no read.
 
 #[cfg(test)]
+mod losses;
+#[cfg(test)]
 mod tests;
 
 use super::cluster::ClusterStore;

@@ -147,9 +147,11 @@ fn check_postgres(postgres: &PostgresSettings, mut faults: Vec<String>) -> Resul
         );
     }
     let store: Arc<dyn ClusterStore> = Arc::new(store);
-    // The document of the namespaces may be missing, because a first start opens the schema to clients before it
-    // creates this document. Clients may create timers in SQL between the two.
-    faults.extend(Service::unreadable_documents(&store, false));
+    // Clients may create timers in SQL before the first start. A node that runs has made or found the document of the
+    // namespaces.
+    let nodes = pollster::block_on(store.nodes()).map_err(failure)?.unwrap_or_default().nodes;
+    let is_made = nodes.iter().any(|node| node.is_live && !node.is_this);
+    faults.extend(Service::unreadable_documents(&store, is_made));
     Checked::in_store(place, &*store, faults).map_err(failure)
 }
 

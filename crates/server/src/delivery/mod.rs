@@ -290,11 +290,16 @@ impl Deliveries {
         }
     }
 
-    /// Removes the document in which the nodes store the renewals of the namespace's claims. Called when the namespace
-    /// is being removed and has no timers.
-    pub(crate) async fn forget(&self, namespace: &str) {
+    /// Returns the version of the document with the renewed claims of a namespace, or `None` if it cannot be read or is
+    /// not there.
+    pub(crate) async fn renewals(&self, namespace: &str) -> Option<u64> {
+        self.remote_claims.as_ref()?.version(namespace).await
+    }
+
+    /// Forgets the renewed claims of a namespace that was removed, if their document still has the version `version`.
+    pub(crate) async fn forget(&self, namespace: &str, version: u64) {
         if let Some(remote_claims) = &self.remote_claims {
-            remote_claims.forget(namespace).await;
+            remote_claims.forget(namespace, version).await;
         }
     }
 

@@ -265,14 +265,17 @@ impl RemoteClaims {
         Err(failed(io::Error::other(format!("other nodes noted renewals during {TURNS} attempts")).into()))
     }
 
-    /// Removes the document with the renewals of a namespace that is being removed. If the store fails, the document
-    /// stays, and a later namespace with the same name uses it.
-    pub(super) async fn forget(&self, namespace: &str) {
-        let document = document_of(namespace);
-        if let Ok(Some(note)) = self.store.document(&document).await {
-            // If another node has noted a renewal since the read, the version has changed, and the document stays.
-            let _is_removed = self.store.replace_document(&document, note.version, None).await;
-        }
+    /// Returns the version of the document with the renewals of a namespace, or `None` if it cannot be read or is not
+    /// there.
+    pub(super) async fn version(&self, namespace: &str) -> Option<u64> {
+        Some(self.store.document(&document_of(namespace)).await.ok()??.version)
+    }
+
+    /// Removes the document with the renewals of a namespace that was removed, if it still has the version `version`.
+    /// If the store does not answer, the document stays until a claim is renewed in a namespace of the same name.
+    pub(super) async fn forget(&self, namespace: &str, version: u64) {
+        // If another node has noted a renewal in the meantime, the document stays.
+        let _is_removed = self.store.replace_document(&document_of(namespace), version, None).await;
     }
 
     async fn renewals(&self, document: &str) -> Result<(u64, BTreeMap<String, u64>), StoreError> {

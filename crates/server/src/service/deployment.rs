@@ -14,8 +14,8 @@ use tourbillon_postgres::{PostgresBuilder, PostgresStore};
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
 
-/// The time for which `tourbillond mend` waits for a running node to add its copy of the namespaces to the document
-/// that was lost. Nodes read this document once a second.
+/// The least time for which a mend waits for a node that puts its copy of the namespaces back. A node reads the
+/// namespaces once a second.
 const PUT_BACK: Duration = Duration::from_secs(4);
 
 /// The name of the document in Redis that exists while a restore runs.
@@ -61,53 +61,84 @@ pub(super) fn refuse_note(store: &dyn ClusterStore, redis: &RedisSettings) -> Re
     }
 }
 
-/// The result of [`mend_namespaces`].
+/// What a mend has found and done with the namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MendedNamespaces {
     /// The document of the namespaces exists, or was created for a new deployment, or a restore will create it.
     Kept,
     /// The document was lost. A running node has put its copy into the store.
     PutBack,
-    /// The document was lost, and no running node has a copy. The deployment has no namespaces now.
+    /// The document was lost, and no node has put a copy into the store. There are no namespaces now. A copy that comes
+    /// later is added.
     Lost,
 }
 
-/// If the Redis servers have lost the document of the namespaces, creates it again, and waits until a running node adds
-/// its copy of the namespaces. With `is_anew`, the deployment is new, and the document stays empty.
-pub(crate) fn mend_namespaces(redis: &RedisSettings, is_anew: bool) -> io::Result<MendedNamespaces> {
-    let store: Arc<dyn ClusterStore> = Arc::new(open_store(redis).map_err(io::Error::other)?);
-    put_back_namespaces(&store, is_anew)
+/// The time for which a mend waits for the copy of a node.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// For this time the mend waits, whether nodes run or not. A node that runs may not have reported to the store yet,
+    /// because the store has lost its list of nodes.
+    least: Duration,
+    /// For this time the mend waits while a node runs.
+    most: Duration,
 }
 
-fn put_back_namespaces(store: &Arc<dyn ClusterStore>, is_anew: bool) -> io::Result<MendedNamespaces> {
+impl Wait {
+    /// Returns the wait of a mend beside nodes that report to the store within `ttl`.
+    fn of(ttl: Duration) -> Self {
+        Self { least: PUT_BACK.max(ttl), most: 3 * PUT_BACK.max(ttl) }
+    }
+
+    fn is_over(self, store: &dyn ClusterStore, begun: Instant) -> bool {
+        let is_live = || {
+            let nodes = block_on(store.nodes()).ok().flatten().unwrap_or_default().nodes;
+            nodes.iter().any(|node| node.is_live && !node.is_this)
+        };
+        begun.elapsed() >= self.most || begun.elapsed() >= self.least && !is_live()
+    }
+}
+
+/// Makes the document of the namespaces of a deployment on Redis again if the servers have lost it, and waits until a
+/// node that runs has put its copy into it.
+pub(crate) fn mend_namespaces(redis: &RedisSettings) -> io::Result<MendedNamespaces> {
+    let store: Arc<dyn ClusterStore> = Arc::new(open_store(redis).map_err(io::Error::other)?);
+    put_back_namespaces(&store, Wait::of(redis.ttl))
+}
+
+/// Makes the document of the namespaces in PostgreSQL again, as [`mend_namespaces`] does on Redis. Fails if the schema
+/// does not exist, or if no service may use it.
+pub(crate) fn mend_namespaces_in_postgres(postgres: &PostgresSettings) -> io::Result<MendedNamespaces> {
+    let store: Arc<dyn ClusterStore> = Arc::new(open_postgres(postgres, false).map_err(io::Error::other)?);
+    put_back_namespaces(&store, Wait::of(postgres.ttl))
+}
+
+fn put_back_namespaces(store: &Arc<dyn ClusterStore>, wait: Wait) -> io::Result<MendedNamespaces> {
     if block_on(store.document(RESTORING)).map_err(io::Error::other)?.is_some() {
         return Ok(MendedNamespaces::Kept);
     }
     let storage = NamespaceStorage::Shared(Arc::clone(store));
-    let (version, mut first) = block_on(storage.read())?;
-    if version == 0 {
-        first.copies = if is_anew { Copies::Refused } else { Copies::Awaited };
-        first.draw_origin()?;
-        if block_on(storage.replace(0, &first))?.is_none() {
-            // Another node has made the document since the read.
-            (_, first) = block_on(storage.read())?;
-        }
-    }
-    if first.copies != Copies::Awaited {
-        return Ok(MendedNamespaces::Kept);
-    }
-    let begun = Instant::now();
+    let (begun, mut has_waited) = (Instant::now(), false);
     loop {
-        thread::sleep(PUT_BACK / 40);
         let (version, mut now) = block_on(storage.read())?;
-        if !now.origins.is_subset(&first.origins) {
-            return Ok(MendedNamespaces::PutBack);
-        }
-        if begun.elapsed() >= PUT_BACK {
-            now.await_no_copy();
-            if block_on(storage.replace(version, &now))?.is_some() {
-                return Ok(MendedNamespaces::Lost);
+        match now.copies {
+            // The store may also lose the document again during the wait.
+            _ if version == 0 => {
+                now.copies = Copies::Awaited;
+                // If a node has made the document in the meantime, the next turn finds it.
+                has_waited |= block_on(storage.replace(0, &now))?.is_some();
             }
+            Copies::Awaited if wait.is_over(&**store, begun) => {
+                now.await_no_copy();
+                if block_on(storage.replace(version, &now))?.is_some() {
+                    return Ok(MendedNamespaces::Lost);
+                }
+            }
+            Copies::Awaited => {
+                has_waited = true;
+                thread::sleep(PUT_BACK / 40);
+            }
+            Copies::Back if has_waited => return Ok(MendedNamespaces::PutBack),
+            Copies::Back | Copies::Added => return Ok(MendedNamespaces::Kept),
         }
     }
 }
@@ -149,10 +180,13 @@ mod tests {
     use crate::settings::{Settings, StorePlace};
     use crate::state::double::{self, Documents};
     use crate::state::{NAMESPACES, Namespace, Namespaces, StoredNamespaces};
+    use core::sync::atomic::Ordering;
     use std::path::Path;
     use tourbillon_durable::store::{Call, Durability, IfPresent, Op, TimerStore};
     use tourbillon_durable::timer::{Timer, TimerId};
     use tourbillon_redis::Connect;
+
+    const WAIT: Wait = Wait { least: Duration::from_secs(3), most: Duration::from_secs(6) };
 
     /// Stores a timer in the namespace `shop`, which does not exist.
     async fn place(store: &dyn TimerStore) {
@@ -181,7 +215,7 @@ mod tests {
         let opened = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _);
         assert!(matches!(opened, Err(OpenError::HalfRestoredDeployment(_))));
         assert_eq!(documents.lock().unwrap().get(RESTORING), Some(&note), "the restore goes on");
-        // The restore would keep an empty namespace, and lose the limits and secrets of the backup.
+        // The restore makes the document.
         assert!(!documents.lock().unwrap().contains_key(NAMESPACES));
         drop(opened);
         for _ in 0..1_000 {
@@ -230,7 +264,7 @@ mod tests {
         // People accept the loss.
         let mended = tokio::task::spawn_blocking({
             let store = Arc::clone(&store);
-            move || put_back_namespaces(&store, false).unwrap()
+            move || put_back_namespaces(&store, WAIT).unwrap()
         });
         assert_eq!(mended.await.unwrap(), MendedNamespaces::Lost);
         may_start(&documents, &store, folder.path()).unwrap();
@@ -256,7 +290,7 @@ mod tests {
         assert!(faults.len() == 1 && faults[0].contains("lost"), "{faults:?}");
         let mended = tokio::task::spawn_blocking({
             let store = Arc::clone(&store);
-            move || put_back_namespaces(&store, false).unwrap()
+            move || put_back_namespaces(&store, WAIT).unwrap()
         });
         assert_eq!(mended.await.unwrap(), MendedNamespaces::PutBack);
         assert!(service.condition().readiness().await.ok && service.namespaces().get("shop").is_some());
@@ -281,7 +315,7 @@ mod tests {
         may_start(&documents, &starting, folder.path()).unwrap_err();
         let mend = || {
             let store = Arc::clone(&starting);
-            tokio::task::spawn_blocking(move || put_back_namespaces(&store, false).unwrap())
+            tokio::task::spawn_blocking(move || put_back_namespaces(&store, WAIT).unwrap())
         };
         let mended = mend();
         while !documents.lock().unwrap().contains_key(NAMESPACES) {
@@ -307,19 +341,71 @@ mod tests {
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 
-    /// Tests the state after `tourbillond mend` was killed while it waited for the copy of a node.
+    /// Begins a mend on a thread of its own, and waits until it has made the document.
+    async fn mending(documents: &Documents, wait: Wait) -> tokio::task::JoinHandle<MendedNamespaces> {
+        let store = double::node(documents, 2);
+        store.hook().is_beside_node.store(true, Ordering::Relaxed);
+        let store: Arc<dyn ClusterStore> = store;
+        let mended = tokio::task::spawn_blocking(move || put_back_namespaces(&store, wait).unwrap());
+        made(documents).await;
+        mended
+    }
+
+    async fn made(documents: &Documents) {
+        while !documents.lock().unwrap().contains_key(NAMESPACES) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The node reads the namespaces late: its connection was broken, for example.
+    #[tokio::test]
+    async fn a_mend_waits_for_the_copy_of_a_node_that_runs_also_if_the_document_is_lost_again() {
+        let documents = Documents::default();
+        let node = Namespaces::open(NamespaceStorage::Shared(double::node(&documents, 1))).unwrap();
+        node.change(|stored| drop(stored.namespaces.insert("shop".into(), Namespace::default()))).unwrap();
+        documents.lock().unwrap().clear();
+        let wait = Wait { least: Duration::from_millis(200), most: Duration::from_secs(60) };
+        let mended = mending(&documents, wait).await;
+        documents.lock().unwrap().clear();
+        made(&documents).await;
+        tokio::time::sleep(5 * wait.least).await;
+        assert!(!mended.is_finished());
+        node.renew().await.unwrap();
+        assert_eq!(mended.await.unwrap(), MendedNamespaces::PutBack);
+        // A node that runs and has no copy ends the wait.
+        documents.lock().unwrap().clear();
+        let mended = mending(&documents, Wait { most: 2 * wait.least, ..wait }).await;
+        assert_eq!(mended.await.unwrap(), MendedNamespaces::Lost);
+        // A later loss finds the copies that nodes have of this document.
+        node.renew().await.unwrap();
+        documents.lock().unwrap().clear();
+        let mended = mending(&documents, wait).await;
+        node.renew().await.unwrap();
+        assert_eq!(mended.await.unwrap(), MendedNamespaces::PutBack);
+    }
+
+    #[tokio::test]
+    async fn a_mend_takes_no_document_that_a_start_has_made_for_the_copy_of_a_node() {
+        let documents = Documents::default();
+        let mended =
+            mending(&documents, Wait { least: Duration::from_secs(60), most: Duration::from_secs(60) }).await;
+        let starting = Namespaces::open(NamespaceStorage::Shared(double::node(&documents, 1))).unwrap();
+        tokio::task::spawn_blocking(move || starting.make_document().unwrap()).await.unwrap();
+        assert_eq!(mended.await.unwrap(), MendedNamespaces::Kept);
+    }
+
+    /// A mend was killed while it waited for a copy.
     #[tokio::test]
     async fn a_document_that_awaits_a_copy_is_mended_again_or_taken_by_a_start_without_timers() {
         let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
         let store: Arc<dyn ClusterStore> = double::node(&documents, 1);
         let storage = NamespaceStorage::Shared(Arc::clone(&store));
-        let mut awaiting = StoredNamespaces { copies: Copies::Awaited, ..StoredNamespaces::default() };
-        awaiting.draw_origin().unwrap();
+        let awaiting = StoredNamespaces { copies: Copies::Awaited, ..StoredNamespaces::default() };
         storage.replace(0, &awaiting).await.unwrap().unwrap();
         assert_eq!(Service::unreadable_documents(&store, true).len(), 1);
         let mended = tokio::task::spawn_blocking({
             let store = Arc::clone(&store);
-            move || put_back_namespaces(&store, false).unwrap()
+            move || put_back_namespaces(&store, WAIT).unwrap()
         });
         assert_eq!(mended.await.unwrap(), MendedNamespaces::Lost);
         assert_eq!(Service::unreadable_documents(&store, true), [""; 0]);

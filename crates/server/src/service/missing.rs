@@ -4,11 +4,9 @@
 use super::deployment::refuse_note;
 use super::open_error::OpenError;
 use crate::settings::RedisSettings;
-use crate::state::{ClusterStore, Namespace, Namespaces};
+use crate::state::{ClusterStore, Namespace, Namespaces, names_with_timers};
 use pollster::block_on;
-use std::collections::BTreeSet;
 use std::io;
-use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind, TimerStore};
 
 /// Fails if this deployment on Redis has timers but no document of its namespaces. Each start creates the document if
@@ -22,10 +20,7 @@ pub(super) fn refuse_lost(
         return Ok(());
     }
     let counts = block_on(store.counts()).map_err(OpenError::Store)?;
-    // A program without the service stores its timers under the empty name.
-    let names = counts.by_namespace.iter().filter(|((name, _), count)| !name.is_empty() && **count > 0);
-    let names: BTreeSet<_> =
-        names.map(|((name, _), _)| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();
+    let names = names_with_timers(&counts);
     if names.is_empty() {
         return Ok(());
     }

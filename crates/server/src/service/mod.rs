@@ -35,7 +35,10 @@ mod stored_timers;
 pub(crate) use backup::Backup;
 pub(crate) use changes::Verb;
 pub(crate) use creations::Naming;
-pub(crate) use deployment::{MendedNamespaces, checked, inspect_postgres, mend, mend_namespaces, open_store};
+pub(crate) use deployment::{
+    MendedNamespaces, checked, inspect_postgres, mend, mend_namespaces, mend_namespaces_in_postgres,
+    open_store,
+};
 pub(crate) use names::{Named, id};
 pub use open_error::OpenError;
 pub(crate) use operations::{DeadGroup, DeadWork, Work};
@@ -208,9 +211,11 @@ impl Service {
 
     /// Begins a backup of the service's timers and namespaces. Returns `None` if too many backups are running.
     pub(crate) fn begin_backup(&self) -> Option<Backup> {
-        // This includes the namespaces that are being removed, because a removal that finds timers leaves its
-        // namespace. Also, the backup may have timers that a removal has not found yet.
-        let attached = Attached { namespaces: self.0.namespaces.stored().namespaces };
+        // This includes the namespaces that are being removed. A removal may find timers, and then its namespace stays.
+        // Also, the backup may have timers that a removal has not found yet.
+        let namespaces = self.0.namespaces.stored().namespaces.into_iter();
+        let namespaces = namespaces.map(|(name, namespace)| (name, namespace.without_changes())).collect();
+        let attached = Attached { namespaces };
         self.0.backups.begin(self.0.timers.timer_store(), attached)
     }
 

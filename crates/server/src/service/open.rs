@@ -24,7 +24,8 @@ use crate::record::{
 use crate::settings::{PostgresSettings, RedisSettings, Settings, StorePlace};
 use crate::share::with_reserve;
 use crate::state::{
-    ClusterStore, Counters, Events, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files, schedules_of,
+    ClusterStore, Counters, Events, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files, is_lost,
+    names_with_timers, schedules_of,
 };
 use crate::task::Tasks;
 use crate::telemetry::Telemetry;
@@ -137,7 +138,7 @@ impl Service {
     /// Panics outside of a tokio runtime.
     pub fn open_on(settings: Settings, store: Arc<dyn TimerStore>) -> Result<Self, OpenError> {
         let checked = Checked::lock(&settings)?;
-        Self::open_beside(settings, store, checked)
+        Self::open_beside(settings, store, checked, false)
     }
 
     /// Opens a service with its timers and its other files in the data folder.
@@ -148,7 +149,7 @@ impl Service {
         let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
         let store = builder.open(settings.data.join("timers.redb"));
         let store = store.map_err(OpenError::Store)?;
-        Self::open_beside(settings, Arc::new(store), checked)
+        Self::open_beside(settings, Arc::new(store), checked, true)
     }
 
     /// Opens a service with its timers in an SQLite database and its other files in the data folder.
@@ -162,7 +163,7 @@ impl Service {
         // The store has two connections, and each of them keeps this number of bytes in memory.
         let builder = SqliteStore::builder().cache(settings.cache / 2).keep_free(settings.keep_free);
         let store = builder.open(path).map_err(OpenError::Store)?;
-        Self::open_beside(settings, Arc::new(store), checked)
+        Self::open_beside(settings, Arc::new(store), checked, false)
     }
 
     /// Opens a service whose timers and namespaces are in PostgreSQL.
@@ -187,24 +188,38 @@ impl Service {
         Self::begin_on(settings, store, namespaces, checked)
     }
 
-    /// Opens a service with its timers in `store` and its namespaces in the data folder.
+    /// Opens a service with its timers in `store` and its namespaces in the data folder. `is_own` says whether only
+    /// this service stores timers there.
     fn open_beside(
         settings: Settings,
         store: Arc<dyn TimerStore>,
         mut checked: Checked,
+        is_own: bool,
     ) -> Result<Self, OpenError> {
         let path = settings.data.join("namespaces.json");
         let is_there = path.exists();
         let namespaces = Namespaces::open(NamespaceStorage::File(path.clone())).map_err(file_error(&path))?;
         let counts = block_on(store.counts()).map_err(OpenError::Store)?;
         let missing = namespaces.missing(&counts);
-        // A missing file had limits and secrets, so the start fails. An administrator who accepts their loss writes
-        // `{}` into the file, as the error says. So a file that lacks these namespaces is accepted.
-        if !missing.is_empty() && !is_there {
-            return Err(OpenError::NoNamespaces { path, names: missing });
+        if !is_there {
+            // A first start makes the file. A missing file had limits and secrets, so the start fails. An administrator
+            // who accepts their loss writes `{}` into the file, as the error says. So a file that lacks these
+            // namespaces is accepted.
+            let with_timers = names_with_timers(&counts);
+            let is_used = is_own && !with_timers.is_empty();
+            if is_used || !missing.is_empty() || is_lost(&path) {
+                let names = with_timers.into_iter().map(Box::from).collect();
+                return Err(OpenError::NoNamespaces { path, names });
+            }
+            if !with_timers.is_empty() {
+                let path = path.display();
+                let fault = "the namespace \"default\" has timers and no limits or secrets";
+                checked.notices.push(format!("{fault}: {path} was not there").into());
+            }
         }
         add_missing(&namespaces, &missing, "in namespaces.json", &mut checked.notices)
             .map_err(file_error(&path))?;
+        namespaces.make_document().map_err(file_error(&path))?;
         Self::begin_on(settings, store, namespaces, checked)
     }
 
@@ -227,6 +242,11 @@ impl Service {
         let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
         let namespaces = Namespaces::open(NamespaceStorage::Shared(shared)).map_err(failed)?;
         refuse_lost(&*store, &namespaces, redis)?;
+        if namespaces.are_absent() && !report.is_absent() {
+            let notice = "the deployment was there without a document of its namespaces, and without timers. If it has \
+                          had namespaces, their limits and secrets are lost, unless a node that runs puts them back";
+            checked.notices.push(notice.into());
+        }
         Self::begin_on(settings, store, namespaces, checked)
     }
 
@@ -241,7 +261,13 @@ impl Service {
             (tokens.to_owned(), Tokens::open(tokens).map(drop)),
         ];
         if !is_shared {
-            read.push((namespaces.clone(), Namespaces::open(NamespaceStorage::File(namespaces)).map(drop)));
+            let opened = match is_lost(&namespaces) {
+                true => {
+                    Err(io::Error::new(io::ErrorKind::NotFound, "the file is missing, and has been there"))
+                }
+                false => Namespaces::open(NamespaceStorage::File(namespaces.clone())).map(drop),
+            };
+            read.push((namespaces, opened));
         }
         let fault =
             |(path, read): (PathBuf, io::Result<()>)| Some(format!("{}: {}", path.display(), read.err()?));

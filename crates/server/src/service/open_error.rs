@@ -22,7 +22,8 @@ pub enum OpenError {
         /// The reason why the file could not be read or written.
         error: io::Error,
     },
-    /// The file of the namespaces is missing, although the store has timers in namespaces other than `default`.
+    /// The file of the namespaces is missing, although an earlier start or restore has made it, or the store has timers
+    /// of its namespaces.
     NoNamespaces {
         /// The path of the missing file of namespaces.
         path: PathBuf,
@@ -73,11 +74,15 @@ impl fmt::Display for OpenError {
         match self {
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
             Self::NoNamespaces { path, names } => {
-                let (path, names) = (path.display(), listed(names));
+                let used = match names.is_empty() {
+                    true => "has been there".to_owned(),
+                    false => format!("the store has timers of the namespaces {}", listed(names)),
+                };
                 write!(
                     f,
-                    "{path} is missing, and the store has timers of the namespaces {names}: put the file back. To go on \
-                     without their limits and secrets, write {{}} into it"
+                    "{} is missing, and {used}: put the file back. To go on without the limits and secrets of its \
+                     namespaces, write {{}} into it",
+                    path.display()
                 )
             }
             Self::LostNamespaces { deployment, names } => {

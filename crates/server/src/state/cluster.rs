@@ -113,8 +113,8 @@ pub(crate) mod double {
     use std::sync::{Arc, Mutex, OnceLock};
     use tokio::sync::oneshot;
     use tourbillon_durable::store::{
-        Call, Durability, Hook, Hooked, MemoryStore, Op, Outcome, SharedDocument, StoreError, StoreErrorKind,
-        StoreFuture, TimerStore,
+        self as durable, Call, Durability, Hook, Hooked, MemoryStore, Nodes, Op, Outcome, SharedDocument,
+        StoreError, StoreErrorKind, StoreFuture, TimerStore,
     };
 
     /// The version of the next document or change. As in the real stores, a version is never used again, even after a
@@ -138,8 +138,12 @@ pub(crate) mod double {
         pub(crate) held_ends: AtomicU32,
         /// Whether reads of documents fail.
         pub(crate) fails_reads: AtomicBool,
-        /// An entry for each of the next reads of documents: whether the read takes the document before or after it has
-        /// waited for the signal. Reads without an entry do not wait.
+        /// Whether changes of documents fail, without an effect.
+        pub(crate) fails_writes: AtomicBool,
+        /// Whether another node of the deployment reports that it runs.
+        pub(crate) is_beside_node: AtomicBool,
+        /// For each of the next reads of documents: the moment at which the store looks at the document, and the
+        /// signal for which the read then waits. Further reads are answered at once.
         pub(crate) waits: Mutex<VecDeque<(Looks, oneshot::Receiver<()>)>>,
         /// Called before each call about timers. The function may block the call, or change the store first.
         pub(crate) before_call: OnceLock<BeforeCall>,
@@ -155,7 +159,8 @@ pub(crate) mod double {
     /// Makes the node `incarnation` of the deployment that has these documents.
     pub(crate) fn node(documents: &Documents, incarnation: u64) -> Arc<Hooked<Node>> {
         let documents = Arc::clone(documents);
-        let [loses_answers, fails_calls, fails_reads] = [(); 3].map(|()| AtomicBool::new(false));
+        let [loses_answers, fails_calls, fails_reads, fails_writes, is_beside_node] =
+            [(); 5].map(|()| AtomicBool::new(false));
         let node = Node {
             documents,
             incarnation,
@@ -163,6 +168,8 @@ pub(crate) mod double {
             fails_calls,
             held_ends: AtomicU32::new(0),
             fails_reads,
+            fails_writes,
+            is_beside_node,
             waits: Mutex::default(),
             before_call: OnceLock::new(),
         };
@@ -203,6 +210,25 @@ pub(crate) mod double {
             self.see(Call::Apply(&ops));
             self.answer((), move || store.apply(ops, durability))
         }
+
+        fn nodes<'a>(&'a self, store: &'a dyn TimerStore) -> StoreFuture<'a, Option<Nodes>> {
+            if !self.is_beside_node.load(Ordering::Relaxed) {
+                return store.nodes();
+            }
+            let now = store.now();
+            let (name, version) = ("other".into(), "".into());
+            let other = durable::Node {
+                incarnation: 0,
+                name,
+                version,
+                since: now,
+                seen: now,
+                is_live: true,
+                is_this: false,
+            };
+            let nodes = Nodes { now, nodes: vec![other], ..Nodes::default() };
+            Box::pin(core::future::ready(Ok(Some(nodes))))
+        }
     }
 
     impl ClusterStore for Hooked<Node> {
@@ -232,6 +258,10 @@ pub(crate) mod double {
             value: Option<&'a [u8]>,
         ) -> StoreFuture<'a, Option<u64>> {
             let node = self.hook();
+            if node.fails_writes.load(Ordering::Relaxed) {
+                let full = StoreError::new(StoreErrorKind::Full, "no memory");
+                return Box::pin(core::future::ready(Err(full)));
+            }
             let mut documents = node.documents.lock().unwrap();
             let present = documents.get(name).map_or(0, |(version, _)| *version);
             let drawn = VERSION.fetch_add(1, Ordering::Relaxed);

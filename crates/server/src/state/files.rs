@@ -232,6 +232,17 @@ pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Writes `text` into the empty file `file` with this path. Does nothing if the file has a text already. The text
+/// survives a power failure.
+pub(crate) fn note(file: &mut File, path: &Path, text: &[u8]) -> io::Result<()> {
+    if file.metadata()?.len() == 0 {
+        file.write_all(text)?;
+        file.sync_all()?;
+        sync_folder(path)?;
+    }
+    Ok(())
+}
+
 /// Locks a data folder for this process, until the returned file is closed. Returns `None` if another process has the
 /// lock. `without_locks` permits a file system without locks, where nothing keeps other processes out.
 pub(crate) fn lock_folder(folder: &Path, without_locks: bool) -> io::Result<Option<File>> {

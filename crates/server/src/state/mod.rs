@@ -11,6 +11,7 @@ mod namespaces;
 mod principal;
 mod removal;
 mod stop;
+mod stored_namespaces;
 mod token_file;
 mod tokens;
 mod trace;
@@ -21,13 +22,14 @@ pub(crate) use cluster::double;
 pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, Subscription, event, schedules_of};
 pub(crate) use namespace::{
-    Copies, DEFAULT, Namespace, SigningSecret, StoredNamespaces, allows_host, canonical,
+    ALL, DEFAULT, Namespace, ROTATION, SigningSecret, allows_host, canonical, in_rotation,
 };
-pub(crate) use namespace_storage::{NAMESPACES, NamespaceStorage};
-pub(crate) use namespaces::{Namespaces, VIEW};
+pub(crate) use namespace_storage::{NAMESPACES, NamespaceStorage, is_lost};
+pub(crate) use namespaces::{Namespaces, VIEW, names_with_timers};
 pub use principal::Principal;
 pub(crate) use removal::{STALE, end_removals, mark, present, remove_marked, unmark};
 pub(crate) use stop::Stop;
+pub(crate) use stored_namespaces::{Copies, StoredNamespaces, limits_in};
 pub(crate) use token_file::{
     LONGEST_TOKEN_NAME, NewToken, Stored, TokenFile, TokenHash, hash, id_of_token, role_name,
 };

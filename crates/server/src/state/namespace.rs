@@ -1,9 +1,7 @@
 //! Defines a namespace as it is stored, and checks its limits.
 
 use serde::{Deserialize, Serialize};
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::collections::BTreeMap;
 use tourbillon_api::{Moment, NamespaceLimits, Problem};
 use url::Host;
 
@@ -21,6 +19,8 @@ pub(crate) struct Namespace {
     /// The secrets that sign the namespace's callbacks, the newest first.
     #[serde(default)]
     pub(crate) secrets: Vec<SigningSecret>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) changes: Changes,
 }
 
 /// A secret that signs callbacks. Receivers verify the signatures with the same secret.
@@ -32,85 +32,104 @@ pub(crate) struct SigningSecret {
     pub(crate) until: Option<Moment>,
 }
 
-/// The namespaces as they are stored, in the shared document or in a file.
+/// The moments at which a namespace in a shared document has changed, in milliseconds of the store's clock. The module
+/// `stored_namespaces` says what they decide. A file and a backup have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StoredNamespaces {
-    pub(crate) namespaces: BTreeMap<Box<str>, Namespace>,
-    /// The *marks*: for each namespace that is being removed, the random number of its removal. See the module
-    /// `removal`.
-    #[serde(default)]
-    pub(crate) removals: BTreeMap<Box<str>, u64>,
-    /// The *origins*: random numbers of this document, and of the lost documents whose copies were added to it. See the
-    /// module `namespaces`. A file has none.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub(crate) origins: BTreeSet<u64>,
-    #[serde(default)]
-    pub(crate) copies: Copies,
+#[serde(default)]
+pub(crate) struct Changes {
+    /// The moment at which a client or a restore made the namespace, or at which a former namespace of this name was
+    /// removed. 0 if neither has happened.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(super) since: u64,
+    /// The moment at which a start made the namespace, because it had timers. 0 if none did.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(super) found: u64,
+    /// The moments of the later changes of limits, by the names of the limits. The name [`ALL`] stands for a change of
+    /// all limits, and the name [`SECRETS`] for a change of the secrets.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) limits: BTreeMap<Box<str>, u64>,
 }
 
-/// The action of a node that has a copy of a lost document of namespaces, and finds this document instead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Copies {
-    /// The node adds its copy to the document.
-    #[default]
-    Added,
-    /// The node adds its copy, and `tourbillond mend` waits for this. Until then, a start treats the document as lost.
-    Awaited,
-    /// The node drops its copy, because an administrator has chosen the namespaces of this document.
-    Refused,
+/// The name of all limits of a namespace in [`Changes`].
+pub(crate) const ALL: &str = "*";
+/// The name of the secrets of a namespace in [`Changes`].
+pub(super) const SECRETS: &str = "secrets";
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
-impl StoredNamespaces {
-    /// Adds a random origin. Called before the document is created in a store without such a document.
-    pub(crate) fn draw_origin(&mut self) -> io::Result<()> {
-        self.origins.insert(getrandom::u64().map_err(io::Error::other)?);
-        Ok(())
+impl Changes {
+    /// Returns the moment at which the limit `name` has last changed.
+    pub(super) fn of_limit(&self, name: &str) -> u64 {
+        let own = [ALL, name].map(|name| self.limits.get(name).copied().unwrap_or(0));
+        own.into_iter().fold(self.since, u64::max)
     }
 
-    /// Ends the wait for the copy of a node. A copy that comes later is still added.
-    pub(crate) fn await_no_copy(&mut self) {
-        if self.copies == Copies::Awaited {
-            self.copies = Copies::Added;
+    /// Returns the moment of the last change.
+    pub(super) fn last(&self) -> u64 {
+        self.limits.values().copied().fold(self.since.max(self.found), u64::max)
+    }
+
+    /// Forgets the changes that a later change hides. Everything from before `since` is hidden.
+    pub(super) fn hide_before(&mut self, since: u64) {
+        self.since = self.since.max(since);
+        if self.found <= self.since {
+            self.found = 0;
         }
+        let hidden = self.of_limit(ALL);
+        self.limits.retain(|name, at| if &**name == ALL { *at > self.since } else { *at > hidden });
     }
+}
 
-    /// Returns whether a node with a copy of these origins must add the copy to this document.
-    pub(crate) fn lacks(&self, origins: &BTreeSet<u64>) -> bool {
-        self.copies != Copies::Refused && !origins.is_subset(&self.origins)
-    }
+/// The time for which the earlier secrets of a namespace still sign callbacks after a new secret was made, in
+/// milliseconds.
+pub(crate) const ROTATION: u64 = 86_400_000;
+/// The greatest number of secrets with which a namespace signs its callbacks. Beyond this number, the oldest secret
+/// stops signing.
+const MOST_SECRETS: usize = 10;
 
-    /// Adds the namespaces, limits and secrets of `copy` that this document lacks, and the origins. Does not add the
-    /// marks of removals, so the removals in `copy` end, and their namespaces stay.
-    pub(crate) fn add(&mut self, copy: Self) {
-        for (name, lost) in copy.namespaces {
-            match self.namespaces.entry(name) {
-                Entry::Vacant(place) => drop(place.insert(lost)),
-                Entry::Occupied(there) => there.into_mut().add(lost),
-            }
+/// Returns those of the secrets `made` that may still sign, the newest first, and each with its end. A secret ends a
+/// day after the next one was made, whoever made it. The oldest secrets are left out, so that a namespace can always
+/// get a new secret after a loss or a leak.
+pub(crate) fn in_rotation(mut made: Vec<SigningSecret>) -> Vec<SigningSecret> {
+    made.sort_by(|one, other| (other.made, &other.secret).cmp(&(one.made, &one.secret)));
+    made.dedup_by(|same, first| {
+        let is_same = same.secret == first.secret;
+        if is_same {
+            first.until = earlier(first.until, same.until);
         }
-        self.origins.extend(copy.origins);
-        self.copies = Copies::Added;
+        is_same
+    });
+    let Some(newest) = made.first().map(|newest| newest.made) else { return made };
+    let mut next = None;
+    for secret in &mut made {
+        let end = next.map(|next: Moment| Moment::from_millis(next.as_millis().saturating_add(ROTATION)));
+        secret.until = earlier(secret.until, end);
+        next = Some(secret.made);
     }
+    made.retain(|secret| secret.until.is_none_or(|until| newest < until));
+    made.truncate(MOST_SECRETS);
+    made
+}
+
+/// Returns the earlier of two ends. `None` is no end.
+fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
+    one.into_iter().chain(other).min()
 }
 
 /// The greatest number of hosts in a namespace's list of allowed hosts.
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
-    /// Adds the limits and secrets of `lost`, a namespace of the same name, that are not set here. Adds nothing if a
-    /// client has created this namespace again.
-    fn add(&mut self, lost: Self) {
-        if self.number != 0 && self.number != lost.number {
-            return;
-        }
-        self.number = lost.number;
-        if self.limits == NamespaceLimits::default() {
-            self.limits = lost.limits;
-        }
-        if self.secrets.is_empty() {
-            self.secrets = lost.secrets;
-        }
+    /// Returns whether nobody has set anything in this namespace: a start has made it, or it is `default`.
+    pub(crate) fn is_unset(&self) -> bool {
+        self.number == 0 && self.limits == NamespaceLimits::default() && self.secrets.is_empty()
+    }
+
+    /// Returns this namespace as a backup has it, without the moments of its changes.
+    pub(crate) fn without_changes(&self) -> Self {
+        Self { changes: Changes::default(), ..self.clone() }
     }
 
     /// Returns the secrets with which the namespace signs callbacks at the moment `now` of the store's clock, the
@@ -215,6 +234,39 @@ mod tests {
             assert_eq!(allows_host(&limits, host), is_allowed, "{host}");
         }
         assert!(allows_host(&NamespaceLimits::default(), "anything:1"));
+    }
+
+    /// Tests all orders in which nodes may learn of secrets that were made on different days.
+    #[test]
+    fn secrets_end_a_day_after_the_next_one_in_whatever_order_they_are_joined() {
+        let secret = |day: u64| {
+            let made = Moment::from_millis(day * ROTATION);
+            SigningSecret { secret: day.to_string().into(), made, until: None }
+        };
+        let days = |secrets: &[SigningSecret]| -> Vec<(u64, Option<u64>)> {
+            let day = |moment: Moment| moment.as_millis() / ROTATION;
+            secrets.iter().map(|secret| (day(secret.made), secret.until.map(day))).collect()
+        };
+        // The secret of day 3 had ended on day 6. The secret of day 5 ends on day 7.
+        let expected = [(6, None), (5, Some(7))];
+        for order in [[3, 5, 6], [3, 6, 5], [5, 3, 6], [5, 6, 3], [6, 3, 5], [6, 5, 3]] {
+            let joined = order.iter().fold(Vec::new(), |mut joined, day| {
+                joined.push(secret(*day));
+                in_rotation(joined)
+            });
+            assert_eq!(days(&joined), expected, "{order:?}");
+            assert_eq!(in_rotation([joined.clone(), joined.clone()].concat()), joined);
+        }
+        assert_eq!(in_rotation((0..20).map(|_| secret(9)).collect()), [secret(9)]);
+        let many: Vec<_> = (0..20_u64)
+            .map(|number| SigningSecret {
+                secret: number.to_string().into(),
+                made: Moment::from_millis(number),
+                until: None,
+            })
+            .collect();
+        let left = in_rotation(many);
+        assert!(left.len() == MOST_SECRETS && &*left[0].secret == "19" && left[0].until.is_none());
     }
 
     #[test]

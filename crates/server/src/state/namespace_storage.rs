@@ -2,9 +2,10 @@
 
 use super::cluster::ClusterStore;
 use super::files;
-use super::namespace::StoredNamespaces;
+use super::namespace::DEFAULT;
+use super::stored_namespaces::StoredNamespaces;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The name of the shared document with the namespaces.
@@ -24,19 +25,29 @@ impl NamespaceStorage {
         matches!(self, Self::Shared(_))
     }
 
+    /// Returns the time by the clock of the store, in milliseconds. A file has no clock.
+    pub(crate) fn now(&self) -> u64 {
+        match self {
+            Self::File(_) => 0,
+            Self::Shared(store) => store.now().as_millis(),
+        }
+    }
+
     /// Reads the namespaces and the version of their shared document. The version is 0 if the namespaces are in a file,
     /// or if the document does not exist.
     pub(crate) async fn read(&self) -> io::Result<(u64, StoredNamespaces)> {
-        match self {
+        let (version, mut stored) = match self {
             Self::File(path) => {
                 let namespaces = files::read(path)?.unwrap_or_default();
-                Ok((0, StoredNamespaces { namespaces, ..StoredNamespaces::default() }))
+                (0, StoredNamespaces { namespaces, ..StoredNamespaces::default() })
             }
             Self::Shared(store) => match store.document(NAMESPACES).await.map_err(io::Error::other)? {
-                Some(found) => Ok((found.version, serde_json::from_slice(&found.value)?)),
-                None => Ok((0, StoredNamespaces::default())),
+                Some(found) => (found.version, serde_json::from_slice(&found.value)?),
+                None => (0, StoredNamespaces::default()),
             },
-        }
+        };
+        stored.namespaces.entry(DEFAULT.into()).or_default();
+        Ok((version, stored))
     }
 
     /// Replaces the namespaces, and returns their new version. A shared document is replaced only if it still has the
@@ -50,4 +61,20 @@ impl NamespaceStorage {
             }
         }
     }
+}
+
+/// Returns the path of the file which says that there has been a file of namespaces at `path`.
+fn note_beside(path: &Path) -> PathBuf {
+    path.with_extension("lock")
+}
+
+/// Returns whether the file of namespaces at `path` is missing, although there has been one.
+pub(crate) fn is_lost(path: &Path) -> bool {
+    !path.exists() && note_beside(path).exists()
+}
+
+/// Notes beside the file of namespaces at `path` that it is there, so that its loss is noticed.
+pub(super) fn note(path: &Path) -> io::Result<()> {
+    let note = note_beside(path);
+    files::note(&mut files::open_lock(&note)?, &note, b"There is a file of namespaces beside this file.\n")
 }

@@ -26,8 +26,9 @@
 //! processes that have died, and of those that could not remove their marks. The namespace is then there again, with
 //! its limits and secrets.
 
-use super::namespace::{Namespace, StoredNamespaces};
+use super::namespace::Namespace;
 use super::namespaces::{Namespaces, being_removed};
+use super::stored_namespaces::StoredNamespaces;
 use core::time::Duration;
 use std::io;
 use tourbillon_api::{Problem, ProblemKind};

@@ -11,7 +11,7 @@ use data_encoding::{BASE32_NOPAD, HEXLOWER};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use tourbillon_api::{Moment, Role};
 
@@ -219,12 +219,7 @@ impl TokenFile {
 
 /// Records in the lock file, which is at `path`, that the token file beside it has had tokens.
 fn note_tokens(lock: &mut File, path: &Path) -> io::Result<()> {
-    if lock.metadata()?.len() == 0 {
-        lock.write_all(b"The token file beside this file has had tokens.\n")?;
-        lock.sync_all()?;
-        files::sync_folder(path)?;
-    }
-    Ok(())
+    files::note(lock, path, b"The token file beside this file has had tokens.\n")
 }
 
 #[cfg(test)]

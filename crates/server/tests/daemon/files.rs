@@ -2,7 +2,7 @@
 //! that it misses.
 
 use crate::clients::{Http, far};
-use crate::process::{Daemon, folder, run, text};
+use crate::process::{Daemon, folder, program, run, text};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -117,6 +117,59 @@ async fn without_its_namespaces_a_service_goes_on_if_it_is_asked_to_and_delivers
         assert!(begun.elapsed() < crate::process::SOON, "{}", stats().await);
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
+}
+
+/// Only `default` has limits: no name of a namespace shows that the file is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_file_of_the_namespaces_no_service_starts_whatever_timers_there_are() {
+    let more: [(&str, &[&str]); 2] = [("a file", &[]), ("SQLite", &["--sqlite-path", "shop.db"])];
+    for (store, more) in more {
+        for has_timers in [false, true] {
+            let place = folder();
+            let callbacks: &[&str] = &["--callbacks-allow-http", "--callbacks-allow-private"];
+            let start = [START, callbacks, more].concat();
+            let daemon = Daemon::spawn(program(place.path(), &start));
+            let http = Http::new(daemon.address);
+            let file = place.path().join("data/namespaces.json");
+            assert!(file.exists(), "{store}: the first start makes the file");
+            let paused = http.send("PATCH", "/v1/namespaces/default", &json!({ "paused": true })).await;
+            assert_eq!(paused.status, 200, "{}", paused.json);
+            if has_timers {
+                assert_eq!(http.send("PUT", "/v1/namespaces/default/timers/k", &far()).await.status, 201);
+            }
+            daemon.kill();
+            fs::remove_file(&file).unwrap();
+            for _ in 0..2 {
+                let refused = run(place.path(), &start);
+                let log = text(&refused.stderr);
+                assert!(
+                    !refused.status.success() && log.contains("namespaces.json is missing"),
+                    "{store}: {log}"
+                );
+            }
+            let check = run(place.path(), &[&["check", "--data", "data"], more].concat());
+            assert!(text(&check.stdout).contains("the file is missing"), "{store}: {check:?}");
+            fs::write(&file, "{}").unwrap();
+            let daemon = Daemon::spawn(program(place.path(), &start));
+            assert_eq!(Http::new(daemon.address).get("/readyz").await.status, 200);
+        }
+    }
+}
+
+/// Only the store was copied into a new folder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_with_timers_without_the_other_files_of_its_folder_is_refused() {
+    let place = folder();
+    let daemon = Daemon::start(place.path(), &[]);
+    let http = Http::new(daemon.address);
+    assert_eq!(http.send("PUT", "/v1/namespaces/default/timers/k", &far()).await.status, 201);
+    daemon.kill();
+    fs::create_dir(place.path().join("new")).unwrap();
+    for name in ["timers.redb", "timers.redb.ops"] {
+        fs::copy(place.path().join("data").join(name), place.path().join("new").join(name)).unwrap();
+    }
+    let log = text(&run(place.path(), &["--data", "new", "--listen", "127.0.0.1:0"]).stderr);
+    assert!(log.contains("timers of the namespaces default: put the file back"), "{log}");
 }
 
 /// The test removes the data folder of a running service.

@@ -136,3 +136,39 @@ async fn a_service_moves_from_any_store_into_any_other_with_all_its_timers() {
         }
     }
 }
+
+/// The store came back empty, and the service manager has started the service before the restore.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_after_a_mere_start_brings_the_limits_and_secrets_of_all_namespaces() {
+    let (folder, kinds) = (folder(), Kind::all());
+    let daemon = start(folder.path(), &kinds[0].store(0));
+    let http = Http::new(daemon.address);
+    let default = "/v1/namespaces/default";
+    let limits = json!({ "paused": true, "allowed_hosts": ["receiver.test"], "max_timers": 100_000 });
+    assert_eq!(http.send("PUT", default, &limits).await.status, 200);
+    assert_eq!(http.send("POST", &format!("{default}/secrets"), &Value::Null).await.status, 201);
+    std::fs::write(folder.path().join("backup"), fill(&http).await).unwrap();
+    let wanted = http.get(default).await.json;
+    stop(daemon);
+    for (number, kind) in kinds.iter().enumerate() {
+        let store = kind.store(number + 1);
+        stop(start(folder.path(), &store));
+        let mut restored = run(folder.path(), &with(&["restore", "backup"], &store));
+        // A node in PostgreSQL counts as running until its time is over.
+        let begun = std::time::Instant::now();
+        while text(&restored.stderr).contains("stop its nodes first") && begun.elapsed() < 2 * SOON {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            restored = run(folder.path(), &with(&["restore", "backup"], &store));
+        }
+        assert!(restored.status.success(), "{}: {restored:?}", kind.name());
+        let said = text(&restored.stderr);
+        assert!(!said.contains("stays as it is"), "{}: {said}", kind.name());
+        let daemon = start(folder.path(), &store);
+        let http = Http::new(daemon.address);
+        let there = http.get(default).await.json;
+        assert_eq!((&there["limits"], &there["secrets"]), (&limits, &wanted["secrets"]), "{}", kind.name());
+        let shop = http.get("/v1/namespaces/shop").await.json;
+        assert_eq!(shop["secrets"].as_array().map(Vec::len), Some(1), "{}: {shop}", kind.name());
+        stop(daemon);
+    }
+}

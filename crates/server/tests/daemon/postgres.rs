@@ -103,6 +103,40 @@ async fn timers_of_http_and_of_sql_are_delivered_from_postgres() {
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
 }
 
+/// An administrator has removed the row, or has restored the other tables only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_document_of_namespaces_that_postgres_has_lost_is_put_back_by_a_command() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let folder = folder();
+    let daemon = serve(folder.path(), &server, "one");
+    let http = Http::new(daemon.address);
+    let (shop, limits) = ("/v1/namespaces/shop", json!({ "paused": true, "max_timers": 7 }));
+    assert_eq!(http.send("PUT", shop, &limits).await.status, 201);
+    let _lost = server.sql("DELETE FROM tourbillon.document");
+    let begun = Instant::now();
+    while http.get("/readyz").await.status != 503 {
+        assert!(begun.elapsed() < SOON, "{}", http.get("/readyz").await.json);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(http.send("PUT", "/v1/namespaces/other", &json!({})).await.status, 503);
+    let on_server = |words: &[&'static str]| {
+        let url = server.url();
+        let all = words.iter().copied().chain(["--data", "one", "--postgres-server", &url]);
+        run(folder.path(), &all.collect::<Vec<_>>())
+    };
+    let check = on_server(&["check"]);
+    assert!(text(&check.stdout).contains("the shared document of the namespaces: lost"), "{check:?}");
+    let mended = on_server(&["mend"]);
+    assert!(mended.status.success() && text(&mended.stdout).contains("put its copy there"), "{mended:?}");
+    assert_eq!(http.get("/readyz").await.status, 200);
+    assert_eq!(http.get(shop).await.json["limits"], limits);
+    assert_eq!(http.send("PUT", "/v1/namespaces/other", &json!({})).await.status, 201);
+    let mended = on_server(&["mend", "--json"]);
+    assert_eq!(text(&mended.stdout).trim(), "{\n  \"namespaces\": \"kept\"\n}");
+    let refused = on_server(&["mend", "--anew"]);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("--anew"), "{refused:?}");
+}
+
 /// All settings are in a file. Those of the table `[postgres]` have effects that the server shows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_of_settings_names_the_server_and_the_schema_of_the_timers() {

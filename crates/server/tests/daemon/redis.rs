@@ -197,7 +197,10 @@ async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command
     let nothing = json!({ "shards": 1, "marked": [], "key": false, "silent": [], "namespaces": "kept" });
     assert_eq!(mended, nothing);
 
-    // All data of the deployment are lost. The running service goes on once the deployment is made again.
+    // All data of the deployment are lost. The running service goes on once the deployment is made again, with the
+    // namespaces that it knows.
+    let limits = json!({ "paused": true, "allowed_hosts": ["receiver.test"] });
+    assert_eq!(http.send("PUT", "/v1/namespaces/shop", &limits).await.status, 201);
     server.command(&["FLUSHALL"]);
     let condition = async |status: u16| {
         let begun = Instant::now();
@@ -220,8 +223,14 @@ async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command
     let mended = run(folder.path(), &["mend", "--config", "redis.toml"]);
     assert!(text(&mended.stderr).contains("--anew"), "{mended:?}");
     let made = run(folder.path(), &["mend", "--anew", "--config", "redis.toml"]);
-    assert!(made.status.success(), "{made:?}");
+    assert!(made.status.success() && text(&made.stdout).contains("put its copy there"), "{made:?}");
     condition(200).await;
+    assert_eq!(http.get("/v1/namespaces/shop").await.json["limits"], limits);
+    // Only the documents are lost. The command for a deployment of which nothing is left drops no copy.
+    server.command(&["DEL", "tb:{tourbillon}:notes"]);
+    let made = run(folder.path(), &["mend", "--anew", "--config", "redis.toml"]);
+    assert!(made.status.success() && text(&made.stdout).contains("put its copy there"), "{made:?}");
+    assert_eq!(http.get("/v1/namespaces/shop").await.json["limits"], limits);
     assert_eq!(http.send("PUT", &timer("new"), &far()).await.status, 201);
     stop(daemon);
 }

@@ -7,8 +7,8 @@ use crate::audit::{Audit, Deed};
 use crate::convert::{is_name, not_stored, unavailable};
 use crate::delivery::Deliveries;
 use crate::state::{
-    DEFAULT, Namespace, Namespaces, SigningSecret, Stop, StoredNamespaces, VIEW, canonical, mark, present,
-    remove_marked, unmark,
+    ALL, DEFAULT, Namespace, Namespaces, ROTATION, SigningSecret, Stop, StoredNamespaces, VIEW, canonical,
+    in_rotation, limits_in, mark, present, remove_marked, unmark,
 };
 use crate::task::{self, Tasks};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -17,18 +17,14 @@ use std::io;
 use std::sync::Arc;
 use tokio::time::Instant;
 use tourbillon_api::{
-    AuditAction, LimitsPatch, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView,
+    AuditAction, LimitsPatch, Moment, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind,
+    SecretView,
 };
 use tourbillon_durable::Timers;
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
 use tracing::error;
 
-/// The time for which the former secrets of a namespace still sign callbacks after a new secret was made.
-const ROTATION: Duration = Duration::from_secs(86_400);
-/// The greatest number of secrets with which a namespace signs its callbacks. Beyond this number, the oldest secret
-/// stops signing.
-const MOST_SECRETS: usize = 10;
 /// The length of a secret that signs callbacks, in bytes.
 const SECRET: usize = 32;
 /// The longest time for which the removal of a namespace waits for the creations and deliveries that are running in it.
@@ -91,7 +87,7 @@ impl NamespaceAdmin {
         let deed = Deed::new(AuditAction::SetNamespace).namespace(name).detail(words);
         let set = async {
             let limits = canonical(limits)?;
-            let (is_new, _) = self.change_limits(name, move |_| Ok(limits.clone())).await?;
+            let (is_new, _) = self.change_limits(name, vec![ALL], move |_| Ok(limits.clone())).await?;
             // The limits are stored, even if the timers cannot be counted for the answer.
             Ok((is_new, self.view(name).await.map_err(Problem::with_unknown_outcome)?))
         };
@@ -111,7 +107,7 @@ impl NamespaceAdmin {
             let given = canonical(patch.clone().apply(NamespaceLimits::default()))?;
             let allowed_hosts = patch.allowed_hosts.as_ref().map(|_| given.allowed_hosts);
             let patch = LimitsPatch { allowed_hosts, ..patch };
-            self.change_limits(name, move |former| {
+            self.change_limits(name, limits_in(&patch), move |former| {
                 Ok(patch.clone().apply(former.cloned().unwrap_or_default()))
             })
             .await
@@ -128,7 +124,7 @@ impl NamespaceAdmin {
             Some(_) => Err(Problem::new(ProblemKind::KeyExists, "There is a namespace of this name.")),
         };
         let deed = Deed::new(AuditAction::SetNamespace).namespace(name).detail("{}");
-        self.audit.note(deed, self.change_limits(name, make)).await.map(drop)
+        self.audit.note(deed, self.change_limits(name, Vec::new(), make)).await.map(drop)
     }
 
     /// Pauses a namespace, or ends its pause. Its other limits stay as they are. Fails if the namespace does not exist.
@@ -139,7 +135,7 @@ impl NamespaceAdmin {
             None => Err(Problem::new(ProblemKind::NotFound, there_is_none.clone())),
         };
         let words = if paused { "paused" } else { "not paused" };
-        self.change_noted(name, words, self.change_limits(name, pause)).await.map(drop)
+        self.change_noted(name, words, self.change_limits(name, vec!["paused"], pause)).await.map(drop)
     }
 
     /// Awaits `change`, a call of [`change_limits`](Self::change_limits), and records it in the audit trail. The text
@@ -159,11 +155,13 @@ impl NamespaceAdmin {
     }
 
     /// Sets the limits of a namespace to the result of `new`, and creates the namespace if it is missing. `new` gets
-    /// the stored limits, or `None` if the namespace is missing. Returns whether the namespace was created, and its new
-    /// limits. Fails if the namespace is being removed.
+    /// the stored limits, or `None` if the namespace is missing. `named` are the limits that the client has named. They
+    /// may keep their values. Returns whether the namespace was created, and its new limits. Fails if the namespace is
+    /// being removed.
     async fn change_limits(
         &self,
         name: &str,
+        named: Vec<&'static str>,
         new: impl Fn(Option<&NamespaceLimits>) -> Result<NamespaceLimits, Problem> + Send + 'static,
     ) -> Result<(bool, NamespaceLimits), Problem> {
         if !is_name(name) {
@@ -179,6 +177,7 @@ impl NamespaceAdmin {
             let limits = new(former.as_ref().map(|former| &former.limits))?;
             let former = former.unwrap_or_else(|| Namespace { number, ..Namespace::default() });
             stored.namespaces.insert(key.clone(), Namespace { limits: limits.clone(), ..former });
+            stored.set_limits(&key, &named);
             Ok((is_new, limits))
         })
         .await
@@ -260,8 +259,9 @@ impl NamespaceAdmin {
         if self.namespaces.is_held(name) {
             return Err(under_way());
         }
-        // Renewals of claims are forgotten before the removal: a later namespace of the same name may have its own.
-        self.deliveries.forget(name).await;
+        // The renewals of this version are those of this namespace, if it still has the mark below. After the removal,
+        // a namespace of the same name may have renewals.
+        let renewals = self.deliveries.renewals(name).await;
         let key: Box<str> = name.into();
         let ended = || {
             let problem = Problem::new(
@@ -270,7 +270,17 @@ impl NamespaceAdmin {
             );
             problem.with_retry_after_ms(1_000)
         };
-        self.change(move |stored| remove_marked(stored, &key, removal).then_some(()).ok_or_else(ended)).await
+        let removed = self
+            .change(move |stored| remove_marked(stored, &key, removal).then_some(()).ok_or_else(ended))
+            .await;
+        // The namespace may be gone although the answer was lost.
+        let is_gone = async || self.namespaces.renew().await.is_ok() && self.namespaces.find(name).is_none();
+        if let Some(version) = renewals
+            && (removed.is_ok() || is_gone().await)
+        {
+            self.deliveries.forget(name, version).await;
+        }
+        removed
     }
 
     /// Waits for the end of the creations and deliveries that began before the removal of their namespace. Returns
@@ -381,16 +391,17 @@ impl NamespaceAdmin {
                 let now = timers.timer_store().now();
                 let gone = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
                 let namespace = present(stored, &name)?.ok_or_else(gone)?;
-                let until = (now + ROTATION).into();
+                // A clock that was set back must not make the new secret the older one.
+                let newest = namespace.secrets.iter().map(|secret| secret.made.as_millis() + 1).max();
+                let made = Moment::from_millis(now.as_millis().max(newest.unwrap_or(0)));
+                let new = SigningSecret { secret: new.clone(), made, until: None };
+                let until = Moment::from(now + Duration::from_millis(ROTATION));
                 let former = namespace.active_secrets(now.into()).cloned();
                 // A secret that already has an end keeps this end, because a further new secret must not prolong the
                 // use of an old secret.
                 let former =
                     former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
-                let mut secrets = vec![SigningSecret { secret: new.clone(), made: now.into(), until: None }];
-                secrets.extend(former);
-                // The oldest secrets are dropped, so a namespace can always get a new secret after a loss or a leak.
-                secrets.truncate(MOST_SECRETS);
+                let secrets = in_rotation([new].into_iter().chain(former).collect());
                 let former_until = secrets.get(1).and_then(|secret| secret.until);
                 let changed = Namespace { secrets, ..namespace.clone() };
                 stored.namespaces.insert(name.clone(), changed);

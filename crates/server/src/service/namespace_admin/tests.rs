@@ -157,6 +157,30 @@ async fn a_removal_that_another_node_has_ended_tells_of_no_key_of_a_timer() {
     close(service).await;
 }
 
+/// The removal stands still for so long that another node ends it, and clients renew claims of the namespace.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_another_node_has_ended_leaves_the_renewals_of_claims() {
+    let documents = Documents::default();
+    let (_folder, store, service) = node(&documents);
+    service.namespace_admin().make("shop").await.unwrap();
+    let hook = {
+        let (documents, other) = (Arc::clone(&documents), other(&documents));
+        move |call: Call<'_>| {
+            // The removal is about to count the timers.
+            if matches!(call, Call::Apply(_)) {
+                pollster::block_on(other.renew()).unwrap();
+                end_removals(&other, &other.stale_removals(Duration::ZERO)).unwrap();
+                documents.lock().unwrap().insert("renewals/shop".to_owned(), (7, b"{}".to_vec()));
+            }
+        }
+    };
+    let removal = removal(&service).await;
+    assert!(store.hook().before_call.set(Box::new(hook)).is_ok());
+    assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::LimitReached);
+    assert!(documents.lock().unwrap().contains_key("renewals/shop"), "claims end at their first end");
+    close(service).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_removal_whose_last_answer_is_lost_leaves_no_renewals_of_claims() {
     let documents = Documents::default();

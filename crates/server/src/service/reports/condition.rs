@@ -102,7 +102,7 @@ impl Condition {
         if let Some(fault) = self.tokens.fault() {
             reasons.push(fault.into());
         }
-        reasons.extend(self.namespaces.loss().map(str::to_owned));
+        reasons.extend(self.namespaces.fault());
         let mut is_part_away = false;
         match tokio::time::timeout(SLOW, self.parts_away()).await {
             Ok(Ok((0, _))) => {}

@@ -72,7 +72,7 @@ pub(crate) fn restore(
     let restored = stored.and_then(|timers| {
         let counted = counts(&store).map_err(of_store)?;
         let path = data.join(NAMESPACES);
-        let added = add_namespaces(NamespaceStorage::File(path.clone()), &attached, &counted);
+        let added = add_namespaces(NamespaceStorage::File(path.clone()), &attached, &counted, || Ok(()));
         let (kept, bare) = added.map_err(file_error(&path))?;
         Ok(Restored { at, timers, kept, bare })
     });
@@ -123,7 +123,7 @@ pub(crate) fn restore_on_sqlite(
     let restored = stored.and_then(|timers| {
         let counted = block_on(store.counts()).map_err(of_error)?;
         let path = data.join(NAMESPACES);
-        let added = add_namespaces(NamespaceStorage::File(path.clone()), &attached, &counted);
+        let added = add_namespaces(NamespaceStorage::File(path.clone()), &attached, &counted, || Ok(()));
         let (kept, bare) = added.map_err(file_error(&path))?;
         Ok(Restored { at, timers, kept, bare })
     });

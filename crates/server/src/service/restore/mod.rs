@@ -70,7 +70,7 @@ pub(crate) use redis::{restore_shared, revoke};
 
 use super::backup::Attached;
 use crate::convert::is_name;
-use crate::state::{Copies, Namespace, NamespaceStorage, Namespaces};
+use crate::state::{Namespace, NamespaceStorage, Namespaces, StoredNamespaces};
 use core::fmt;
 use core::time::Duration;
 use pollster::block_on;
@@ -162,7 +162,7 @@ pub(crate) struct Restored {
     /// The moment at which the backup was made.
     pub(crate) at: UtcMillis,
     pub(crate) timers: u64,
-    /// The namespaces of the backup that already existed. They keep their limits and secrets.
+    /// The namespaces of the backup that somebody had made or changed already. They keep their limits and secrets.
     pub(crate) kept: Names,
     /// The namespaces that have restored timers, but are missing in the backup. They have no limits and no secrets.
     pub(crate) bare: Names,
@@ -230,60 +230,54 @@ fn refuse_beside_nodes(store: &dyn TimerStore, name: &str) -> Result<(), Restore
     if live.is_empty() { Ok(()) } else { Err(RestoreError::Nodes(name.into(), live)) }
 }
 
-/// Adds the namespaces of a backup to the stored namespaces. Also adds the namespaces that have restored timers
-/// (`used`) but are missing in the backup. Returns the names of the backup's namespaces that already existed, and the
-/// names of the added namespaces that were missing in the backup.
+/// Adds the namespaces of a backup to the stored namespaces, and also adds the namespaces that have restored timers
+/// (`used`) but are missing in the backup. `confirm` is called before each attempt to store them, and its failure ends
+/// the restore. Returns the names of the namespaces that were kept, and of those that were missing in the backup.
 fn add_namespaces(
     storage: NamespaceStorage,
     attached: &Attached,
     used: &Counts,
+    confirm: impl Fn() -> Result<(), StoreError>,
 ) -> io::Result<(Names, Names)> {
-    let (_, there) = block_on(storage.read())?;
     let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace).collect();
-    let Merged { kept, bare, added } = merged(&there.namespaces, attached, used);
-    // In a deployment, this also creates the document of the namespaces: a start takes a missing document for lost if
-    // there are timers.
-    Namespaces::open(storage)?.change(|stored| {
-        stored.namespaces.extend(added.clone());
-        stored.copies = Copies::Refused;
+    let namespaces = Namespaces::open(storage)?;
+    let merged = namespaces.try_change(|stored| {
+        // The process may have stood still since the last attempt, while another restore or clients changed the
+        // namespaces.
+        confirm()?;
+        Ok::<_, StoreError>(merge(stored, attached, &used))
     })?;
-    Ok((kept, bare))
+    let merged = merged.map_err(io::Error::other)?;
+    // A start takes a missing file or document for a loss. A file that has not changed was not written.
+    namespaces.make_document()?;
+    Ok(merged)
 }
 
-/// The effect of a restore on the namespaces of a service.
-struct Merged {
-    /// The names of the backup's namespaces that already existed. The restore does not change these namespaces.
-    kept: Names,
-    /// The names of the added namespaces that have restored timers, but are missing in the backup. They get no limits
-    /// and no secrets.
-    bare: Names,
-    /// All namespaces that the restore adds, including those in `bare`.
-    added: BTreeMap<Box<str>, Namespace>,
-}
-
-/// Computes which namespaces a restore adds. `there` are the namespaces that already exist, `attached` has the
-/// namespaces of the backup, and `used` are the names of the namespaces that have restored timers.
-fn merged(there: &BTreeMap<Box<str>, Namespace>, attached: &Attached, used: BTreeSet<&str>) -> Merged {
-    let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), BTreeMap::new());
+/// Adds the namespaces of a backup to `stored`, and bare namespaces for the timers of `used` that have none. A
+/// namespace in which nobody has set anything counts as missing: a start has made it, or it is `default`. The document
+/// refuses the copies of nodes from before the restore. Returns the names of the backup's namespaces that stay as they
+/// are in `stored`, and the names of the bare namespaces.
+fn merge(stored: &mut StoredNamespaces, attached: &Attached, used: &BTreeSet<&str>) -> (Names, Names) {
+    let (mut kept, mut bare) = (Vec::new(), Vec::new());
     for (name, namespace) in &attached.namespaces {
-        if there.contains_key(name) {
+        if stored.namespaces.get(name).is_some_and(|there| !there.is_unset()) {
             kept.push(name.clone());
         } else {
-            added.insert(name.clone(), namespace.clone());
+            stored.namespaces.insert(name.clone(), namespace.without_changes());
         }
     }
     // A schedule is a timer in an internal namespace, whose name ends with the namespace in which the schedule creates
     // timers.
     let used: BTreeSet<_> =
-        used.into_iter().map(|name| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();
+        used.iter().map(|name| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();
     for name in used.into_iter().filter(|name| is_name(name)) {
-        let is_known = there.contains_key(name) || added.contains_key(name);
-        if !is_known {
-            added.insert(name.into(), Namespace::default());
+        if !stored.namespaces.contains_key(name) {
+            stored.namespaces.insert(name.into(), Namespace::default());
             bare.push(name.into());
         }
     }
-    Merged { kept, bare, added }
+    stored.refuse_earlier();
+    (kept, bare)
 }
 
 #[cfg(test)]
@@ -312,14 +306,76 @@ mod tests {
         assert_eq!(stored(), 0);
     }
 
-    /// Tests a node of the deployment before the restore, whose machine was suspended during the restore.
+    fn limited(most: u64) -> Namespace {
+        let mut limited = Namespace::default();
+        limited.limits.max_timers = Some(most);
+        limited
+    }
+
+    fn attached<const COUNT: usize>(all: [(&str, Namespace); COUNT]) -> Attached {
+        Attached { namespaces: all.map(|(name, namespace)| (name.into(), namespace)).into() }
+    }
+
+    /// A node has started on the empty store before the restore, as systemd starts it after a loss.
+    #[test]
+    fn a_restore_takes_the_namespaces_of_a_start_for_none_and_keeps_those_that_somebody_has_set() {
+        let (documents, folder) = (Documents::default(), tempfile::tempdir().unwrap());
+        let file = folder.path().join("namespaces.json");
+        let shared = || NamespaceStorage::Shared(double::node(&documents, 1));
+        let in_file = || NamespaceStorage::File(file.clone());
+        for storage in [&shared as &dyn Fn() -> NamespaceStorage, &in_file] {
+            let started = Namespaces::open(storage()).unwrap();
+            started.make_document().unwrap();
+            let of_client = Namespace { number: 8, ..Namespace::default() };
+            started
+                .change(|stored| {
+                    let all =
+                        [("found", Namespace::default()), ("made", of_client.clone()), ("set", limited(2))];
+                    stored.namespaces.extend(all.map(|(name, namespace)| (name.into(), namespace)));
+                })
+                .unwrap();
+            let all = ["default", "found", "made", "set"].map(|name| (name, limited(7)));
+            let (kept, bare) =
+                add_namespaces(storage(), &attached(all), &Counts::default(), || Ok(())).unwrap();
+            assert_eq!((kept.join(" "), bare.len()), ("made set".to_owned(), 0));
+            let all = Namespaces::open(storage()).unwrap().all();
+            let most = |name: &str| all[name].limits.max_timers;
+            assert_eq!(["default", "found", "made", "set"].map(most), [Some(7), Some(7), None, Some(2)]);
+        }
+        assert!(!std::fs::read_to_string(file).unwrap().contains("changes"), "a file has no moments");
+    }
+
+    /// A restore has stood still between its read and its write of the namespaces.
+    #[test]
+    fn a_restore_that_stood_still_changes_no_namespaces_of_clients_and_ends_without_its_note() {
+        for loses_note in [false, true] {
+            let documents = Documents::default();
+            let storage = || NamespaceStorage::Shared(double::node(&documents, 1));
+            let client = Namespaces::open(storage()).unwrap();
+            let calls = Cell::new(0);
+            let confirm = || {
+                calls.set(calls.get() + 1);
+                match calls.get() {
+                    1 => client
+                        .change(|stored| drop(stored.namespaces.insert("shop".into(), limited(1))))
+                        .unwrap(),
+                    _ if loses_note => return Err(StoreError::new(StoreErrorKind::Closed, "lost")),
+                    _ => {}
+                }
+                Ok(())
+            };
+            let all = attached([("shop", limited(7)), ("other", limited(8))]);
+            let added = add_namespaces(storage(), &all, &Counts::default(), confirm);
+            assert_eq!(added.is_err(), loses_note);
+            let stored = Namespaces::open(storage()).unwrap();
+            assert_eq!(stored.get("shop").unwrap().limits.max_timers, Some(1));
+            assert_eq!(stored.get("other").is_none(), loses_note);
+        }
+    }
+
+    /// A machine that was suspended has a node of the deployment that was there before the restore.
     #[test]
     fn a_node_that_comes_back_after_a_restore_puts_no_copy_over_the_backup() {
-        let limited = |most| {
-            let mut limited = Namespace::default();
-            limited.limits.max_timers = Some(most);
-            limited
-        };
         for is_made in [false, true] {
             let documents = Documents::default();
             let storage = || NamespaceStorage::Shared(double::node(&documents, 1));
@@ -330,8 +386,10 @@ mod tests {
             if is_made {
                 Namespaces::open(storage()).unwrap().make_document().unwrap();
             }
-            let attached = Attached { namespaces: BTreeMap::from([("shop".into(), limited(7))]) };
-            add_namespaces(storage(), &attached, &Counts::default()).unwrap();
+            // A later moment than that of the stale node.
+            std::thread::sleep(Duration::from_millis(10));
+            let attached = attached([("shop", limited(7))]);
+            add_namespaces(storage(), &attached, &Counts::default(), || Ok(())).unwrap();
             block_on(stale.renew()).unwrap();
             assert_eq!(stale.get("shop").unwrap().limits.max_timers, Some(7));
             let restored = Namespaces::open(storage()).unwrap();

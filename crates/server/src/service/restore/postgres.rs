@@ -1,10 +1,10 @@
 //! Restores a backup into PostgreSQL in one transaction, so the timers and namespaces of the backup exist together or
 //! not at all.
 
-use super::{Merged, RestoreError, Restored, file_error, is_empty, merged, refuse_beside_nodes, verified};
+use super::{RestoreError, Restored, file_error, is_empty, merge, refuse_beside_nodes, verified};
 use crate::service::deployment::open_postgres;
 use crate::settings::PostgresSettings;
-use crate::state::{Copies, NAMESPACES, StoredNamespaces};
+use crate::state::{DEFAULT, NAMESPACES, StoredNamespaces};
 use pollster::block_on;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -64,15 +64,59 @@ pub(crate) fn restore_in_postgres(
     let of_notes = |error: serde_json::Error| file_error(Path::new(NAMESPACES))(io::Error::from(error));
     let there = there.map_or(Ok(StoredNamespaces::default()), |there| serde_json::from_slice(&there));
     let mut there = there.map_err(of_notes)?;
+    there.namespaces.entry(DEFAULT.into()).or_default();
     let used = used.iter().map(|name| &**name).collect();
-    let Merged { kept, bare, added } = merged(&there.namespaces, &attached, used);
-    there.namespaces.extend(added);
-    there.copies = Copies::Refused;
-    if there.origins.is_empty() {
-        there.draw_origin().map_err(file_error(Path::new(NAMESPACES)))?;
-    }
+    let before = there.clone();
+    there.begin(store.now().as_millis());
+    let (kept, bare) = merge(&mut there, &attached, &used);
+    there.note(&before);
     let value = serde_json::to_vec(&there).map_err(of_notes)?;
     block_on(begun.set_document(NAMESPACES, value)).map_err(of_store)?;
     block_on(begun.commit()).map_err(of_store)?;
     Ok(Restored { at, timers, kept, bare })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::backup::Attached;
+    use crate::state::{Namespace, NamespaceStorage, Namespaces};
+    use core::time::Duration;
+    use std::sync::Arc;
+    use tourbillon_durable::backup;
+    use tourbillon_durable::store::MemoryStore;
+    use tourbillon_fault::Postgres;
+    use tourbillon_postgres::Connect;
+
+    /// A suspended machine has a node of the deployment that was there before the restore. A start has made `default`.
+    #[test]
+    fn a_restore_in_postgres_counts_more_than_a_mere_start_and_the_copies_of_earlier_nodes() {
+        let Some(server) = Postgres::start(&[]) else { return };
+        let settings = PostgresSettings::new(Connect::to(&server.url()).unwrap(), "s");
+        let store = Arc::new(open_postgres(&settings, true).unwrap());
+        let open = || Namespaces::open(NamespaceStorage::Shared(Arc::clone(&store) as _)).unwrap();
+        let limited = |most| {
+            let mut limited = Namespace::default();
+            limited.limits.max_timers = Some(most);
+            limited
+        };
+        let stale = open();
+        let former = [("default".into(), limited(1)), ("former".into(), limited(2))];
+        stale.change(|stored| stored.namespaces.extend(former.clone())).unwrap();
+        let _lost = server.sql("DELETE FROM s.document");
+        open().make_document().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("backup");
+        let attached = Attached { namespaces: [("default".into(), limited(7))].into() };
+        let file = File::create(&path).unwrap();
+        backup::write_with(&MemoryStore::default(), &attached, file).unwrap();
+        let restored = restore_in_postgres(&settings, &path, |_| Restore::default()).unwrap();
+        assert!(restored.kept.is_empty(), "{restored:?}");
+        block_on(stale.renew()).unwrap();
+        for node in [stale, open()] {
+            assert_eq!(node.get("default").unwrap().limits.max_timers, Some(7));
+            assert!(node.get("former").is_none());
+        }
+    }
 }

@@ -231,9 +231,8 @@ pub(crate) fn restore_shared(
         });
         let timers = stored?;
         let counted = block_on(store.counts()).map_err(of_store)?;
-        confirm().map_err(of_store)?;
         let shared = NamespaceStorage::Shared(Arc::clone(&store) as _);
-        let added = add_namespaces(shared, &attached, &counted);
+        let added = add_namespaces(shared, &attached, &counted, confirm);
         let of_notes = |error| RestoreError::Deployment(name.clone(), BackupError::Io(error));
         let (kept, bare) = added.map_err(of_notes)?;
         Ok(Restored { at, timers, kept, bare })

@@ -15,59 +15,33 @@
 //! | the store loses a change, for example by a failover | none. The next read finds another version |
 //!
 //! # The loss of the document
-//! Each node makes sure at its start that the shared document exists, and nobody removes it. So if a node that has a
-//! copy finds no document, the store has lost it. The node then must not act as if there were no namespaces: that would
-//! end pauses, and send callbacks without signatures.
+//! Each node makes the shared document at its start, and nobody removes it. So if a node that has a copy finds no
+//! document, the store has lost it. An absent document then does not mean that there are no namespaces: that would end
+//! pauses, and deliver without secrets. If the node finds a document that lacks changes of its copy, it *puts its copy
+//! back*. The module `stored_namespaces` says how, and has the races.
 //!
 //! | state of the node | event | next state |
 //! |---|---|---|
 //! | kept | a read finds no document | lost: the read fails, the copy stays, and every change fails |
-//! | lost | a read finds a document | kept, with the namespaces of the document, or after a put-back |
-//!
-//! A new document may be made before a node with a copy has noticed the loss. So a document has *origins*, which are
-//! random numbers: a process that makes the document while the store has none draws an origin, and each later change
-//! keeps it. If a document lacks an origin of a node's copy, the store has lost the document of this copy. The node
-//! then *puts its copy back*: it adds the origins, namespaces, limits and secrets that the document lacks. Those that
-//! clients have created or set since the loss stay. The field [`Copies`] of the document says whether nodes add their
-//! copies:
-//!
-//! | event | origins | copies |
-//! |---|---|---|
-//! | a start, or a change at its node, makes the document | one is drawn | are added |
-//! | `tourbillond mend` makes the document | one is drawn | are added, and are awaited |
-//! | `tourbillond mend --anew` makes the document | one is drawn | are refused |
-//! | a restore makes the document, or changes it | one is drawn for a new document | are refused |
-//! | a client's change, or a start that makes missing namespaces | stay | stay as they are |
-//! | a put-back | those of the copy are added | are added |
-//! | the end of a mend for which no copy came, or a start without timers | stay | are added, and no longer awaited |
-//!
-//! Each write names the version that it replaces, so of two concurrent writes the second is refused. Its sender reads
-//! the document and repeats its change. The races end so:
-//!
-//! | race | ending |
-//! |---|---|
-//! | two starts find no document | one makes it, and the other takes it with its origin |
-//! | a start has made the document, and a client changes it, before a node with a copy reads it | the node puts its copy back. Until then, for a second or so, the new node works without the copy |
-//! | two nodes put their copies back | the second finds its origins in the document, and takes the document. If it had another document, it adds its copy, too |
-//! | a put-back and a change | each has its effect |
-//! | a start beside a mend | while the mend waits, a start fails if there are timers. A start without timers succeeds, and a later put-back adds the copy |
-//! | a mend is killed while it waits | the copies stay awaited. A put-back, a start without timers, or another mend ends this |
-//! | the server's backup is restored beside a new document | nodes of the new document put their copies back |
-//! | a node comes back after a restore, with the copy of an earlier deployment | it drops the copy |
-//! | the same, but the deployment was made anew by a start | it puts the copy back, however old the copy is |
+//! | kept, lost, not stored | a read finds a document that has all changes of the copy | kept, with the document |
+//! | kept, lost, not stored | a read finds a document that lacks changes of the copy | kept: the join of both is stored, and takes the place of the copy |
+//! | kept, lost, not stored | the same, but the join cannot be stored | not stored: the join takes the place of the copy, and each read tries again |
+//! | lost, not stored | any | `/readyz` fails, and says why |
 //!
 //! Reads and changes of one node may overlap. A read does not wait for a change, so a store that does not answer a
 //! change does not delay reads.
 
 #[cfg(test)]
+mod losses;
+#[cfg(test)]
 mod tests;
 
 use super::cluster::ClusterStore;
-use super::namespace::{Copies, DEFAULT, Namespace, StoredNamespaces};
-use super::namespace_storage::NamespaceStorage;
+use super::namespace::Namespace;
+use super::namespace_storage::{self, NamespaceStorage};
+use super::stored_namespaces::{Copies, Past, StoredNamespaces};
 use core::convert::Infallible;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use pollster::block_on;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,9 +71,11 @@ pub(crate) const VIEW: Duration = Duration::from_secs(5);
 /// creations use the old copy without a wait for the time [`AGAIN`].
 const PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(1);
-/// The text about the loss of the document, for people.
+/// The texts for people about the loss of the document, and about a copy that the store does not take.
 const LOSS: &str = "the store has lost the document of the namespaces, with their limits and secrets: restore a backup of \
                     the server, or run `tourbillond mend`, after which a node that runs puts its copy back";
+const NOT_STORED: &str =
+    "the store has lost changes of the namespaces, and does not take them back from this node";
 /// The greatest number of attempts to change the namespaces. An attempt fails if another node changes the namespaces at
 /// the same time.
 const TURNS: usize = 64;
@@ -108,7 +84,15 @@ fn outrun() -> io::Error {
     io::Error::other(format!("other nodes changed the namespaces during {TURNS} attempts"))
 }
 
-/// The function that [`Namespaces`] calls after a change of its copy, with the names of the new namespaces.
+/// Returns the names of the namespaces that have stored timers or schedules.
+pub(crate) fn names_with_timers(counts: &Counts) -> BTreeSet<&str> {
+    let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
+    let names = stored.map(|((name, _), _)| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name));
+    // A program without namespaces stores its timers under the empty name, which no namespace of the service has.
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+/// The function that [`Namespaces`] calls when its copy has changed, with the names of the namespaces that are new.
 type Listener = Box<dyn Fn(&[Box<str>]) + Send + Sync>;
 
 /// This node's copy of the namespaces, and the place where the namespaces are stored.
@@ -124,8 +108,8 @@ pub(crate) struct Namespaces {
     /// The moment of the last failed attempt to read the namespaces again before a timer is created. `None` if no
     /// attempt has failed.
     failed: Mutex<Option<Instant>>,
-    /// Whether the store had lost the document of the namespaces at the last read.
-    is_lost: AtomicBool,
+    /// What the last read has found to be wrong: the store has lost the document, or does not take the copy back.
+    fault: Mutex<Option<String>>,
 }
 
 /// A node's copy of the stored namespaces. Its moments come from [`ServerTime::moment`], which continues to count while
@@ -139,11 +123,13 @@ struct Known {
     /// Former values of namespaces that were changed or removed, by name. Each change of the copy drops the values that
     /// nobody else references.
     former: BTreeMap<Box<str>, Vec<Weak<Namespace>>>,
-    origins: BTreeSet<u64>,
+    past: Past,
     copies: Copies,
     version: u64,
-    /// The moment at which the last read or write was sent that has produced or confirmed the copy. The copy includes
-    /// all changes before this moment.
+    /// Whether the document with this version lacks changes of the copy.
+    is_ahead: bool,
+    /// The moment at which the call was sent that has made the copy or confirmed it. The copy includes all changes
+    /// before this moment.
     at: Timestamp,
     /// The moment at which the copy was made.
     made: Timestamp,
@@ -165,8 +151,7 @@ impl Known {
     /// Replaces the copy by `stored`, which has the version `version`. Returns the names of the new namespaces. `at` is
     /// the moment at which the read or write of `stored` was sent.
     fn replace(&mut self, version: u64, stored: StoredNamespaces, at: Timestamp) -> Vec<Box<str>> {
-        let StoredNamespaces { mut namespaces, removals, origins, copies } = stored;
-        namespaces.entry(DEFAULT.into()).or_default();
+        let StoredNamespaces { namespaces, removals, past, copies } = stored;
         let now = ServerTime::moment();
         let (mut map, mut removed, mut new) = (Map::new(), BTreeMap::new(), Vec::new());
         for (name, namespace) in namespaces {
@@ -187,7 +172,7 @@ impl Known {
             removed.insert(name, Removed { namespace, removal, since });
         }
         let (map, former) = (Arc::new(map), BTreeMap::new());
-        let next = Self { map, removed, former, origins, copies, version, at, made: now };
+        let next = Self { map, removed, former, past, copies, version, is_ahead: false, at, made: now };
         let before = core::mem::replace(self, next);
         self.former = before.former;
         let were_removed = before.removed.iter().map(|(name, removed)| (name, &removed.namespace));
@@ -212,7 +197,7 @@ impl Known {
         StoredNamespaces {
             namespaces: all.map(|(name, namespace)| (name.clone(), Namespace::clone(namespace))).collect(),
             removals: self.removed.iter().map(|(name, removed)| (name.clone(), removed.removal)).collect(),
-            origins: self.origins.clone(),
+            past: self.past.clone(),
             copies: self.copies,
         }
     }
@@ -238,7 +223,7 @@ impl Namespaces {
             known: RwLock::new(known),
             listener: OnceLock::new(),
             failed: Mutex::default(),
-            is_lost: AtomicBool::new(false),
+            fault: Mutex::default(),
         })
     }
 
@@ -249,14 +234,23 @@ impl Namespaces {
         self.is_shared() && (known.version == 0 || known.copies == Copies::Awaited)
     }
 
-    /// Returns a text for people if the store has lost the document of which this node has a copy.
-    pub(crate) fn loss(&self) -> Option<&'static str> {
-        self.is_lost.load(Ordering::Relaxed).then_some(LOSS)
+    /// Returns a text for people if the store has lost changes of the namespaces that this node has in its copy.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Creates the shared document if the store has none, so that its absence is a loss from then on. If the document
-    /// awaits copies of nodes, ends this wait. Blocks the calling thread.
+    /// Makes the shared document or the file if there is none. From then on its absence is a loss. A document that
+    /// awaits copies awaits them no longer. Blocks the calling thread.
     pub(crate) fn make_document(&self) -> io::Result<()> {
+        if let NamespaceStorage::File(path) = &self.storage {
+            let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            if !path.exists() {
+                block_on(self.storage.replace(0, &self.stored()))?;
+            }
+            // The next start tries again. Without the note, the service works all the same.
+            let _best_effort = namespace_storage::note(path);
+            return Ok(());
+        }
         if !self.are_absent() {
             return Ok(());
         }
@@ -341,12 +335,8 @@ impl Namespaces {
     /// Returns the names of namespaces that have stored timers or schedules, but are missing in this node's copy.
     pub(crate) fn missing(&self, counts: &Counts) -> Vec<Box<str>> {
         let known = self.known();
-        let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
-        let names = stored.map(|((name, _), _)| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name));
-        // A program without namespaces stores its timers under the empty name, which no namespace of the service has.
-        let names: BTreeSet<_> =
-            names.filter(|name| !name.is_empty() && known.find(name).is_none()).collect();
-        names.into_iter().map(Box::from).collect()
+        let missing = names_with_timers(counts).into_iter().filter(|name| known.find(name).is_none());
+        missing.map(Box::from).collect()
     }
 
     /// Returns whether other nodes can change the namespaces.
@@ -362,53 +352,70 @@ impl Namespaces {
         }
     }
 
-    /// Reads the stored namespaces again. Drops the result if the copy was replaced after the read was sent. If the
-    /// store has lost the document of the copy, adds the copy to the document that was read.
+    /// Reads the stored namespaces again. Uses the result only if the copy was made before the read was sent. Puts the
+    /// copy back if the store has lost changes of it.
     async fn read(&self) -> io::Result<()> {
         for _ in 0..TURNS {
             let sent = ServerTime::moment();
-            let (version, mut stored) = self.storage.read().await?;
-            let (known, made, lost) = {
+            let (version, stored) = self.storage.read().await?;
+            let (before, made, copy) = {
                 let known = self.known();
-                (known.version, known.made, stored.lacks(&known.origins).then(|| known.stored()))
+                let differs = version != known.version || known.is_ahead;
+                // A document that awaits copies is none.
+                let has_copy = known.version != 0 && known.copies != Copies::Awaited;
+                (known.version, known.made, (differs && has_copy).then(|| known.stored()))
             };
             // The result may then be older than the document that this node has made since.
             if sent <= made {
                 return Ok(());
             }
-            self.note_loss(version == 0 && known != 0)?;
-            let version = match lost {
-                Some(copy) => {
-                    stored.add(copy);
-                    let Some(new) = self.storage.replace(version, &stored).await? else { continue };
-                    warn!(target: "namespaces", "this node has put its copy back: the store had lost the namespaces");
-                    new
-                }
-                None => version,
+            if version == 0 && before != 0 {
+                self.note_fault(Some(LOSS.to_owned()));
+                return Err(io::Error::other(LOSS));
+            }
+            let (version, stored, fault) = match copy.and_then(|copy| stored.with(&copy)) {
+                None => (version, stored, None),
+                Some(joined) => match self.storage.replace(version, &joined).await {
+                    Ok(None) => continue,
+                    Ok(Some(new)) => {
+                        let done =
+                            "this node has put its copy back: the store had lost changes of the namespaces";
+                        warn!(target: "namespaces", "{done}");
+                        (new, joined, None)
+                    }
+                    // The node works with the join, which has the pauses and removals of other nodes, too.
+                    Err(error) => (version, joined, Some(format!("{NOT_STORED}: {error}"))),
+                },
             };
+            self.note_fault(fault.clone());
             self.update(|known| {
                 if sent <= known.made {
                     return None;
                 }
-                if version == known.version {
+                if version == known.version && !known.is_ahead && fault.is_none() {
                     known.at = sent;
                     return None;
                 }
-                Some(known.replace(version, stored, sent))
+                let new = known.replace(version, stored, sent);
+                known.is_ahead = fault.is_some();
+                Some(new)
             });
             return Ok(());
         }
         Err(outrun())
     }
 
-    /// Stores whether the document is lost. Logs each change of this state. Fails if the document is lost.
-    fn note_loss(&self, is_lost: bool) -> io::Result<()> {
-        match (self.is_lost.swap(is_lost, Ordering::Relaxed), is_lost) {
-            (false, true) => error!(target: "namespaces", "{LOSS}"),
-            (true, false) => info!(target: "namespaces", "the document of the namespaces is there again"),
+    /// Notes what is wrong with the stored namespaces. Logs its begin and its end.
+    fn note_fault(&self, fault: Option<String>) {
+        let mut known = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&*known, &fault) {
+            (before, Some(fault)) if before.as_ref() != Some(fault) => {
+                error!(target: "namespaces", "{fault}");
+            }
+            (Some(_), None) => info!(target: "namespaces", "the namespaces are stored again"),
             _ => {}
         }
-        if is_lost { Err(io::Error::other(LOSS)) } else { Ok(()) }
+        *known = fault;
     }
 
     /// Reads the stored namespaces again. After success, the copy includes all changes before the call.
@@ -459,14 +466,17 @@ impl Namespaces {
                 (known.stored(), known.version, known.at)
             };
             let mut stored = before.clone();
+            if self.is_shared() {
+                stored.begin(self.storage.now());
+            }
             let answer = change(&mut stored);
             let is_newest = at >= begun || !self.is_shared();
             if answer.is_err() && is_newest {
                 return Ok(answer);
             }
             if answer.is_ok() {
-                if self.is_shared() && version == 0 {
-                    stored.draw_origin()?;
+                if self.is_shared() {
+                    stored.note(&before);
                 }
                 let sent = ServerTime::moment();
                 if let Some(new) = self.store(version, &before, &stored, &mut file_differs)? {

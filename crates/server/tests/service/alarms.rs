@@ -190,6 +190,31 @@ async fn the_guide_has_each_series_of_the_page_and_no_other() {
     assert!(printed.len() > 50 && of_engine.len() > 20);
 }
 
+/// One Prometheus may scrape the service and a program with an engine. If a series of the one had the name of a series
+/// of the other, an alarm of the service would fire for that program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_series_of_an_engine_has_the_name_of_a_series_of_the_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = with_certificate(folder.path()).send("GET", "/metrics", Value::Null).await.bytes;
+    let page = String::from_utf8(page).unwrap();
+    let engine = tourbillon::future::global().stats().prometheus().to_string();
+    let families = |page: &str| -> Vec<String> {
+        let named = |line: &str| Some(line.strip_prefix("# TYPE ")?.split(' ').next()?.to_owned());
+        page.lines().filter_map(named).collect()
+    };
+    let of_engine: BTreeSet<String> = families(&engine).into_iter().collect();
+    assert!(of_engine.len() > 20);
+    // The page ends with the series of the service's own engine.
+    let (service, own) = families(&page).into_iter().partition::<Vec<_>, _>(|name| !of_engine.contains(name));
+    assert_eq!(own, families(&engine), "a name is there twice, or is missing");
+    // The text format appends these to the name of a histogram.
+    let clashes = service.iter().filter(|name| {
+        let plain = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        name.starts_with("tourbillon_engine_") || plain.is_some_and(|name| of_engine.contains(name))
+    });
+    assert_eq!(clashes.collect::<Vec<_>>(), [""; 0]);
+}
+
 /// Checks the rules of the alarms and the text of `/metrics` with Prometheus' own tool. The test needs the tool on the
 /// machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

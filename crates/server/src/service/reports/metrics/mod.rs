@@ -114,9 +114,8 @@ impl MetricsPage {
         page.add(&self.machine().await);
         self.write_ends(&mut page);
         page.add_text(self.timers.stats().prometheus());
-        // Connections and requests have their timeouts in this engine. Its metrics get their own prefix.
-        let engine = tourbillon::future::global().stats();
-        page.add_text(engine.prometheus().to_string().replace("tourbillon_", "tourbillon_engine_"));
+        // Connections and requests have their timeouts in this engine.
+        page.add_text(tourbillon::future::global().stats().prometheus());
         page.into_text()
     }
 

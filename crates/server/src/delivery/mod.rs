@@ -33,6 +33,7 @@ mod retry_pause;
 mod tests;
 mod unparker;
 
+pub(crate) use parked_index::ParkedTimers;
 pub(crate) use permits::MOST_WAITING;
 pub(crate) use pull_queues::{PullQueues, unanswered};
 pub(crate) use reason::Reason;
@@ -235,10 +236,15 @@ impl Deliveries {
         self.admission.reopen(host);
     }
 
-    /// Returns the number of timers that are parked (kept in the store without a delivery) for each [`Reason`]. Counts
-    /// only the parked timers that this process knows.
-    pub(crate) fn parked(&self) -> BTreeMap<Reason, u64> {
+    /// Returns the timers that are parked (kept in the store without a delivery) for each [`Reason`]. Counts only the
+    /// parked timers that this process knows.
+    pub(crate) fn parked(&self) -> BTreeMap<Reason, ParkedTimers> {
         self.parked.counts()
+    }
+
+    /// Returns the timers that were parked for reasons of other programs when the parked timers were last counted.
+    pub(crate) fn parked_for_others(&self) -> ParkedTimers {
+        self.parked.unknown()
     }
 
     /// Returns the queues from which receivers fetch timers.

@@ -35,7 +35,7 @@ mod unparker;
 
 pub(crate) use parked_index::ParkedTimers;
 pub(crate) use permits::MOST_WAITING;
-pub(crate) use pull_queues::{PullQueues, unanswered};
+pub(crate) use pull_queues::{ClaimVerdict, PullQueues, unanswered};
 pub(crate) use reason::Reason;
 
 use crate::record::{Endpoints, InFlight};
@@ -258,12 +258,14 @@ impl Deliveries {
         &self,
         namespace: &str,
         claim: &str,
-        verdict: Verdict,
+        verdict: impl Into<ClaimVerdict>,
     ) -> Result<(), Problem> {
+        let verdict = verdict.into();
         if let Some(ended) = self.queues.end(namespace, claim, verdict.clone()).await {
             return ended;
         }
         let Some(remote_claims) = &self.remote_claims else { return Err(pull_queues::ended()) };
+        let verdict = remote_claims.verdict(verdict);
         let (timer, phase) = remote_claims.end(namespace, claim, &verdict).await?;
         self.observer.handled_remotely(&timer, phase);
         let Some((kind, detail)) = shown(&Ending::Answered(verdict), phase, None) else { return Ok(()) };

@@ -61,7 +61,7 @@ use tokio::sync::Notify;
 use tourbillon_api::{self as api, Moment, Problem, ProblemKind};
 use tourbillon_callback::Caller;
 use tourbillon_durable::store::{Durability, TimerStore};
-use tourbillon_durable::{Builder, Ending, Timers, Verdict};
+use tourbillon_durable::{Builder, Ending, Timers};
 use unparker::Unparker;
 
 /// The parts of the service that deliver timers: handlers, limits, queues, and the tasks that make parked timers due

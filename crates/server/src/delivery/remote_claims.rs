@@ -139,7 +139,7 @@ fn op_of(name: &ClaimName, verdict: &Verdict) -> Option<Op> {
         Verdict::Retry { error, after } => Some(failure(error, *after, false)),
         Verdict::Dead(error) => Some(failure(error, None, true)),
         Verdict::Snooze(moment) => Some(Op::Snooze(name.id, name.token, *moment)),
-        Verdict::Park(_) => None,
+        _ => None,
     }
 }
 

@@ -185,7 +185,7 @@ impl MetricsPage {
             parked.write_counts(page);
         }
         let tenants = self.in_flight.metrics().tenants.all(&namespaces.keys().map(|name| &**name).collect());
-        parked.write_ages(page, tenants.iter().map(|(name, _)| &**name));
+        parked.write_ages(page, &tenants.iter().map(|(name, _)| &**name).collect::<Vec<_>>());
     }
 
     fn write_deliveries(&self, page: &mut Page) {

@@ -51,22 +51,22 @@ impl ParkedPage {
         let mut queues = Vec::new();
         for (reason, mut timers) in parked {
             *counts.entry(reason.word()).or_default() += timers.count;
-            let mut waits_for = reason.word();
+            let (mut waits_for, age) = (reason.word(), timers.age);
             match reason {
-                Reason::Paused(namespace) => greatest(by_namespace.entry(namespace).or_default(), timers.age),
+                Reason::Paused(namespace) => greatest(by_namespace.entry(namespace).or_default(), age),
                 Reason::Queue(namespace, queue) => {
                     // While its namespace is paused, no receiver gets a timer of the queue. So the pause is what the
                     // timer waits for.
                     if is_paused(&namespace) {
                         waits_for = "paused";
-                        greatest(by_namespace.entry(namespace.clone()).or_default(), timers.age);
+                        greatest(by_namespace.entry(namespace.clone()).or_default(), age);
                         timers.age = Duration::ZERO;
                     }
                     queues.push(((namespace, queue), timers));
                 }
                 _ => {}
             }
-            greatest(ages.entry(waits_for).or_default(), timers.age);
+            greatest(ages.entry(waits_for).or_default(), age);
         }
         counts.insert(OTHER, unknown.count);
         ages.insert(OTHER, unknown.age);
@@ -94,7 +94,7 @@ impl ParkedPage {
 
     /// Writes the metrics of the queues, and the ages by reason and by paused namespace. `tenants` are the namespaces
     /// that have metrics of their own, with [`Tenants::OTHERS`] as the last.
-    pub(super) fn write_ages<'a>(&self, page: &mut Page, tenants: impl Iterator<Item = &'a str>) {
+    pub(super) fn write_ages(&self, page: &mut Page, tenants: &[&str]) {
         let help = "Time since the due moment of the oldest parked timer by the reason, at the last count.";
         let ages = self.ages.iter().map(|(why, age)| (why, age.as_secs_f64()));
         page.by_label("parked_oldest_seconds", "gauge", help, "why", ages);
@@ -114,7 +114,8 @@ impl ParkedPage {
         }
         let mut left = self.by_namespace.clone();
         let ages: Vec<(&str, f64)> = tenants
-            .map(|name| match name {
+            .iter()
+            .map(|&name| match name {
                 // All namespaces with metrics of their own have been taken out.
                 Tenants::OTHERS => (name, left.values().max().copied().unwrap_or_default().as_secs_f64()),
                 _ => (name, left.remove(name).unwrap_or_default().as_secs_f64()),
@@ -149,7 +150,7 @@ mod tests {
         let parked = ParkedPage::new(parked.into_iter().collect(), seconds(2, 9), is_paused);
         let mut page = Page::new("");
         parked.write_counts(&mut page);
-        parked.write_ages(&mut page, ["a", "stopped", Tenants::OTHERS].into_iter());
+        parked.write_ages(&mut page, &["a", "stopped", Tenants::OTHERS]);
         page.into_text().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     }
 
@@ -190,7 +191,7 @@ mod tests {
     fn a_queue_of_a_paused_namespace_waits_for_the_end_of_the_pause() {
         let samples = samples([
             (queue("a", "q"), seconds(5, 30)),
-            (queue("stopped", "q"), seconds(6, 400)),
+            (queue("stopped", "q"), seconds(6, 600)),
             (Reason::Paused("stopped".into()), seconds(1, 300)),
             (Reason::Paused("gone".into()), seconds(1, 500)),
         ]);
@@ -202,11 +203,11 @@ mod tests {
                 r#"queue_timers{namespace="stopped",queue="q"} 6"#,
                 r#"queue_oldest_seconds{namespace="stopped",queue="q"} 0"#,
                 r#"namespace_paused_oldest_seconds{namespace="a"} 0"#,
-                r#"namespace_paused_oldest_seconds{namespace="stopped"} 400"#,
+                r#"namespace_paused_oldest_seconds{namespace="stopped"} 600"#,
                 r#"namespace_paused_oldest_seconds{namespace="(other)"} 500"#,
                 r#"parked{why="queue"} 11"#,
                 r#"parked_oldest_seconds{why="queue"} 30"#,
-                r#"parked_oldest_seconds{why="paused"} 500"#,
+                r#"parked_oldest_seconds{why="paused"} 600"#,
             ],
         );
     }

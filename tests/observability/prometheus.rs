@@ -123,8 +123,8 @@ fn refusals_and_returns_are_counted() {
     assert_eq!(page.get("tourbillon_engine_returned_total"), 70.0);
 }
 
-/// A program with an engine and the service `tourbillond` may be scraped by one Prometheus. Only an engine's series have
-/// this prefix.
+/// A program with an engine and the service `tourbillond` may be scraped by one Prometheus. Only an engine's series
+/// have this prefix.
 #[test]
 fn the_name_of_each_series_says_that_it_is_of_an_engine() {
     let engine = engine_with_a_history();

@@ -75,12 +75,12 @@ pub(crate) async fn ack(ack: Ack, timers: &Namespace) -> Result<(), Failure> {
         let results = timers.ack_many(claims).await?;
         refused.extend(results.into_iter().filter_map(|result| Some((result.claim, result.problem?))));
     }
-    let of: Vec<String> = refused.iter().map(|(claim, problem)| format!("{claim}: {problem}")).collect();
+    let lines: Vec<String> = refused.iter().map(|(claim, problem)| format!("{claim}: {problem}")).collect();
     // A timer whose outcome is unknown may be acknowledged. So this outcome comes before the others.
     refused.sort_by_key(|(_, problem)| problem.outcome.is_none());
     let Some((_, first)) = refused.into_iter().next() else { return Ok(()) };
     let message =
-        Some(format!("{} of {} are not acknowledged: {}", of.len(), ack.claims.len(), of.join("; ")));
+        Some(format!("{} of {} are not acknowledged: {}", lines.len(), ack.claims.len(), lines.join("; ")));
     Err(Failure { message, ..Error::Problem(Box::new(first)).into() })
 }
 

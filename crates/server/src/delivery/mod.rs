@@ -20,6 +20,7 @@ mod callback;
 mod died;
 mod observer;
 mod parked_index;
+mod parked_timers;
 mod parked_watch;
 mod pending_ends;
 mod permits;
@@ -33,7 +34,7 @@ mod retry_pause;
 mod tests;
 mod unparker;
 
-pub(crate) use parked_index::ParkedTimers;
+pub(crate) use parked_timers::ParkedTimers;
 pub(crate) use permits::MOST_WAITING;
 pub(crate) use pull_queues::{ClaimVerdict, PullQueues, unanswered};
 pub(crate) use reason::Reason;

@@ -22,6 +22,7 @@
 //! reason whose timers are being unparked. A pass also keeps each marked reason, even if no timer is parked for it: a
 //! receiver may wait for the check, and other nodes may have parked timers since the pass read the store.
 
+use super::parked_timers::ParkedTimers;
 use super::reason::Reason;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -98,23 +99,6 @@ impl Unanswered {
     /// Returns whether a request is under way, or the last event was less than [`REMEMBERED`] before `now`.
     fn counts(&self, now: Instant) -> bool {
         self.is_under_way || now.saturating_duration_since(self.last) < REMEMBERED
-    }
-}
-
-/// Timers that are parked (kept in the store without a delivery): their number, and the age of the oldest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ParkedTimers {
-    /// The number of the timers.
-    pub(crate) count: u64,
-    /// The greatest time since a due moment of these timers, at the last pass. A pass reads the parked timers of this
-    /// node's shards from the store. Zero if these timers were parked after the last pass.
-    pub(crate) age: Duration,
-}
-
-impl ParkedTimers {
-    /// Adds other timers to these.
-    pub(crate) fn add(&mut self, other: Self) {
-        (self.count, self.age) = (self.count + other.count, self.age.max(other.age));
     }
 }
 
@@ -658,16 +642,6 @@ mod tests {
             end(0);
             assert_eq!(age(), None);
         }
-    }
-
-    #[test]
-    fn timers_of_other_programs_keep_the_regular_passes_going() {
-        let index = ParkedIndex::default();
-        assert!(index.is_empty());
-        index.note_unknown(read(1, 5));
-        assert!(!index.is_empty() && index.counts().is_empty());
-        index.note_unknown(ParkedTimers::default());
-        assert!(index.is_empty());
     }
 
     #[test]

@@ -14,7 +14,8 @@
 //! node might park the timer again for its own reason, and this node would unpark it again without end.
 
 use super::admission::Admission;
-use super::parked_index::{ParkedIndex, ParkedTimers};
+use super::parked_index::ParkedIndex;
+use super::parked_timers::ParkedTimers;
 use super::permits::Wanted;
 use super::pull_queues::PullQueues;
 use super::reason::Reason;
@@ -220,8 +221,8 @@ impl Unparker {
         }
     }
 
-    /// Reads the reasons of all parked timers from the store once, page by page, each with the number and the age of its
-    /// timers. A page has at most `limit` reasons.
+    /// Reads the reasons of all parked timers from the store once, page by page, each with the number and the age of
+    /// its timers. A page has at most `limit` reasons.
     /// After each page, this function pauses for the time `rest`. Returns whether the numbers of parked timers are now
     /// exact, as [`ParkedIndex::end_pass`] says.
     async fn pass(&self, store: &dyn TimerStore, limit: u32, rest: Duration) -> Result<bool, StoreError> {

@@ -183,8 +183,12 @@ mod tests {
                 r#"queue_oldest_seconds{namespace="(other)",queue="(other)"} 0"#,
             ],
         );
-        let of = |name: &str| samples.iter().filter(|line| line.starts_with(name)).count();
-        assert_eq!((of("parked{"), of("parked_oldest_seconds{")), (9, 9), "each is there from the start");
+        let count = |name: &str| samples.iter().filter(|line| line.starts_with(name)).count();
+        assert_eq!(
+            (count("parked{"), count("parked_oldest_seconds{")),
+            (9, 9),
+            "each is there from the start"
+        );
     }
 
     #[test]

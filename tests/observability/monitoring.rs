@@ -72,9 +72,10 @@ fn metrics_are_a_page_that_goes_on() {
         assert!(headers.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{headers}");
         Page::read(&body).unwrap()
     };
-    wait_until("timers are pending", || page().get("tourbillon_pending") >= 450.0);
+    wait_until("timers are pending", || page().get("tourbillon_engine_pending") >= 450.0);
     let fired = |page: &Page| -> f64 {
-        let samples = page.samples.iter().filter(|(series, _)| series.name == "tourbillon_fired_total");
+        let samples =
+            page.samples.iter().filter(|(series, _)| series.name == "tourbillon_engine_fired_total");
         samples.map(|(_, fired)| fired).sum()
     };
     let first = page();
@@ -82,8 +83,8 @@ fn metrics_are_a_page_that_goes_on() {
         let later = page();
         let grows = |name| later.get(name) > first.get(name);
         fired(&later) > fired(&first)
-            && grows("tourbillon_scheduled_total")
-            && grows("tourbillon_cancelled_total")
+            && grows("tourbillon_engine_scheduled_total")
+            && grows("tourbillon_engine_cancelled_total")
     });
 }
 

@@ -18,7 +18,7 @@ fn a_known_history_gives_its_numbers() {
         ("returned_total", 0.0),
         ("pending", 1.0),
         ("capacity", 64.0),
-        ("engine_full_total", 0.0),
+        ("full_total", 0.0),
         ("lane_full_total", 0.0),
         ("owned", 0.0),
         ("owned_fired_total", 1.0),
@@ -51,11 +51,11 @@ fn a_known_history_gives_its_numbers() {
         ("lateness_seconds_bucket{shard=\"1\",le=\"+Inf\"}", 2.0),
     ];
     for (series, value) in expected {
-        assert_eq!(page.get(&format!("tourbillon_{series}")), value, "{series}");
+        assert_eq!(page.get(&format!("tourbillon_engine_{series}")), value, "{series}");
     }
-    let sum = page.get("tourbillon_lateness_seconds_sum{shard=\"1\"}");
+    let sum = page.get("tourbillon_engine_lateness_seconds_sum{shard=\"1\"}");
     assert!((sum - 0.000_25).abs() < 0.000_005, "{sum}");
-    assert!(page.get("tourbillon_turns_total{shard=\"1\"}") > 0.0);
+    assert!(page.get("tourbillon_engine_turns_total{shard=\"1\"}") > 0.0);
 }
 
 /// Each engine has each time series, for each of its shards.
@@ -87,8 +87,11 @@ fn engines_are_told_apart_by_a_label_whatever_their_names() {
     let names = ["\\ a \"quoted\"\nname, {shard=\"0\"}", ""];
     let (one, other) = (one.handle().stats(), other.handle().stats());
     let page = Page::read(&Prometheus::of([(names[0], &one), (names[1], &other)]).to_string()).unwrap();
-    let scheduled: Vec<_> =
-        page.samples.iter().filter(|(series, _)| series.name == "tourbillon_scheduled_total").collect();
+    let scheduled: Vec<_> = page
+        .samples
+        .iter()
+        .filter(|(series, _)| series.name == "tourbillon_engine_scheduled_total")
+        .collect();
     assert_eq!(scheduled.len(), 2);
     for (series, &value) in scheduled {
         let name = &series.labels["engine"];
@@ -116,8 +119,19 @@ fn refusals_and_returns_are_counted() {
     assert!(engine.handle().schedule(HOUR, 1).is_err());
     let page = Page::read(&engine.handle().stats().prometheus().to_string()).unwrap();
     assert_eq!(page.get("tourbillon_engine_full_total"), 96.0);
-    assert_eq!(page.get("tourbillon_lane_full_total"), 1.0);
-    assert_eq!(page.get("tourbillon_returned_total"), 70.0);
+    assert_eq!(page.get("tourbillon_engine_lane_full_total"), 1.0);
+    assert_eq!(page.get("tourbillon_engine_returned_total"), 70.0);
+}
+
+/// A program with an engine and the service `tourbillond` may be scraped by one Prometheus. Only an engine's series
+/// have this prefix.
+#[test]
+fn the_name_of_each_series_says_that_it_is_of_an_engine() {
+    let engine = engine_with_a_history();
+    let page = Page::read(&engine.handle().stats().prometheus().to_string()).unwrap();
+    let names = page.families.iter().map(|(name, _)| name);
+    let others: Vec<_> = names.filter(|name| !name.starts_with("tourbillon_engine_")).collect();
+    assert!(others.is_empty(), "{others:?}");
 }
 
 /// The README has a table of the time series. Each series in the table exists under its name.
@@ -145,11 +159,11 @@ fn the_clock_in_use_and_its_error_are_told_everywhere() {
     assert_eq!(stats.clock.source, health.clock.source);
     assert!(["counter", "system"].contains(&stats.clock.source), "{:?}", stats.clock);
     let page = Page::read(&stats.prometheus().to_string()).unwrap();
-    let series = format!("tourbillon_clock{{source=\"{}\"}}", stats.clock.source);
+    let series = format!("tourbillon_engine_clock{{source=\"{}\"}}", stats.clock.source);
     assert_eq!(page.get(&series).to_bits(), 1.0f64.to_bits());
-    assert_eq!(page.get("tourbillon_clock_behind_seconds").to_bits(), 0.0f64.to_bits());
+    assert_eq!(page.get("tourbillon_engine_clock_behind_seconds").to_bits(), 0.0f64.to_bits());
     let seconds = stats.clock.ahead.as_secs_f64();
-    assert_eq!(page.get("tourbillon_clock_ahead_seconds").to_bits(), seconds.to_bits());
+    assert_eq!(page.get("tourbillon_engine_clock_ahead_seconds").to_bits(), seconds.to_bits());
     let driven = Builder::new().driven(|_: Fired<'_, ()>| {}).unwrap();
     assert_eq!(driven.handle().stats().clock.source, "manual");
 }

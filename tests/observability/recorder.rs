@@ -107,7 +107,7 @@ fn the_facade_gets_what_the_page_shows() {
         let lateness = |quantile: &str| {
             let labels = [("shard", shard), ("quantile", quantile)];
             let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-            ("gauge", "tourbillon_lateness_seconds".to_owned(), labels)
+            ("gauge", "tourbillon_engine_lateness_seconds".to_owned(), labels)
         };
         let quantiles = ["0.5", "0.99", "0.999", "1"].map(|q| recorded.remove(&lateness(q)).expect(q));
         let lateness = stats.shards[shard.parse::<usize>().unwrap()].lateness;
@@ -116,7 +116,7 @@ fn the_facade_gets_what_the_page_shows() {
     }
     let page = Page::read(&stats.prometheus().to_string()).unwrap();
     for (series, value) in &page.samples {
-        if series.name.starts_with("tourbillon_lateness_seconds") {
+        if series.name.starts_with("tourbillon_engine_lateness_seconds") {
             continue;
         }
         let is_counter = series.name.ends_with("_total") && !series.name.ends_with("_seconds_total");

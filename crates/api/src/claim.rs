@@ -1,6 +1,6 @@
 //! Timers that receivers fetch.
 
-use crate::Moment;
+use crate::{Moment, Problem};
 use serde::{Deserialize, Serialize};
 
 /// A request for due timers of a queue.
@@ -70,7 +70,36 @@ pub struct Renewed {
     pub until: Moment,
 }
 
-/// The report of a failed delivery.
+/// Claims that are acknowledged in one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Acks {
+    /// The names of the claims, at most 100.
+    #[cfg_attr(feature = "openapi", schema(max_items = 100))]
+    pub claims: Vec<String>,
+}
+
+/// The answer to a request that acknowledges several claims.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AckAnswer {
+    /// One result for each claim of the request, in the same order.
+    pub results: Vec<AckResult>,
+}
+
+/// The result of one claim that was to be acknowledged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AckResult {
+    /// The name of the claim.
+    pub claim: String,
+    /// The problem that the acknowledgement of this claim alone would have got. None if the claim is acknowledged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+}
+
+/// The report of a delivery that has not succeeded: it failed, or the receiver puts the timer off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -85,4 +114,10 @@ pub struct Nack {
     /// True if the delivery can never succeed. The timer then becomes dead at once.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub dead: bool,
+    /// The time for which the receiver puts the timer off, at most a day. The delivery has not failed, and counts as no
+    /// attempt. The other fields must then be absent. If the timer's policy does not permit a delivery that late, the
+    /// timer becomes dead. A timer that is delivered at most once cannot be put off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
+    pub snooze_ms: Option<u64>,
 }

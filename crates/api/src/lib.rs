@@ -25,7 +25,7 @@ mod timer;
 
 pub use audit::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, AuditVia};
 pub use batch::{Batch, BatchAnswer, BatchResult, Change};
-pub use claim::{Claim, ClaimRequest, Claims, Nack, Renewed};
+pub use claim::{AckAnswer, AckResult, Acks, Claim, ClaimRequest, Claims, Nack, Renewed};
 pub use endpoint::{Breaker, Endpoint, OpenBreaker};
 pub use event::{Event, EventKind};
 pub use history::{History, HistoryPoint, Horizon, HorizonBucket, LatenessBySecond, SecondLateness};

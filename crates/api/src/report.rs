@@ -25,7 +25,8 @@ pub struct ServiceStats {
     /// The number of records that were damaged and set aside. `tourbillond check` lists them.
     #[serde(default)]
     pub damaged: u64,
-    /// The time by which the oldest due timer is overdue.
+    /// The time by which the oldest due timer is overdue. Parked timers do not count: they wait for a receiver of their
+    /// queue, for a limit, for a host, or for the end of a pause.
     pub overdue_ms: u64,
     /// The number of timers that were made since the service started.
     pub created: u64,

@@ -97,7 +97,7 @@ enum Command {
     Claim(pull::Claim),
     /// Acknowledge fetched timers, whose deliveries succeeded
     Ack(pull::Ack),
-    /// Report that the delivery of a fetched timer has failed
+    /// Report that the delivery of a fetched timer has failed, or put the timer off
     Nack(pull::Nack),
     /// Renew the claim of a fetched timer
     Renew(pull::Renew),

@@ -12,8 +12,9 @@ use core::time::Duration;
 use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{
-    Batch, BatchAnswer, CancelMany, Changed, LimitsPatch, Nack, NamespaceLimits, NamespaceView, NewSchedule,
-    NewSecret, NewTimer, Operation, OperationState, Page, Preview, QueueView, Renewed, ReplayMany,
+    AckAnswer, AckResult, Acks, Batch, BatchAnswer, CancelMany, Changed, LimitsPatch, Nack, NamespaceLimits,
+    NamespaceView, NewSchedule, NewSecret, NewTimer, Operation, OperationState, Page, Preview, QueueView,
+    Renewed, ReplayMany,
 };
 
 /// Gives access to a namespace. Cloning is cheap.
@@ -195,7 +196,25 @@ impl Namespace {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "ack"]))).await
     }
 
-    /// Reports that the delivery of a fetched timer has failed.
+    /// Acknowledges several fetched timers, at most 100, in one request. Each has a result as from
+    /// [`ack`](Self::ack), in the order of `claims`: a problem, or `None` if the timer is acknowledged.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]. If a single claim had expired, its result says so, and the call succeeds. After an unknown
+    /// outcome, some of the timers may be acknowledged.
+    pub async fn ack_many(&self, claims: &[String]) -> Result<Vec<AckResult>, Error> {
+        if claims.iter().any(String::is_empty) {
+            return Err(Error::Invalid("the name of a claim is empty".into()));
+        }
+        let acks = Acks { claims: claims.to_vec() };
+        let call = Call::change(Method::POST, self.below(&["claims", "ack"])).json(&acks)?;
+        let AckAnswer { results } = self.transport.send(&call).await?;
+        Ok(results)
+    }
+
+    /// Reports that the delivery of a fetched timer has failed, or that the receiver puts the timer off
+    /// ([`Nack::snooze_ms`]).
     ///
     /// # Errors
     ///

@@ -2,8 +2,9 @@
 
 use crate::bench::{Bench, Case, HOUR, Make, at};
 use std::collections::{BTreeMap, BTreeSet};
+use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Failure, Phase};
-use tourbillon_durable::store::{Cursor, Filter, IfPresent, Leased, Op, Outcome, Page};
+use tourbillon_durable::store::{Cursor, Filter, IfPresent, Leased, Op, Outcome, Page, ReasonCount};
 use tourbillon_durable::timer::{Timer, TimerId};
 
 pub(crate) const CASES: &[Case] = &[
@@ -325,16 +326,17 @@ fn a_cursor_survives_as_bytes(make: Make<'_>) {
     assert!(second.timers.iter().all(|timer| timer.due == at(HOUR)));
 }
 
-/// Reads all pages of the list of reasons for which timers are parked. Returns the number of parked timers for each
-/// reason.
+/// Reads all pages of the list of reasons for which timers are parked. Returns the number of parked timers and their
+/// earliest due moment for each reason.
 #[track_caller]
-fn reasons(bench: &Bench, limit: u32) -> BTreeMap<Box<str>, u64> {
-    let (mut counts, mut cursor) = (BTreeMap::new(), None);
+fn reasons(bench: &Bench, limit: u32) -> BTreeMap<Box<str>, (u64, UtcMillis)> {
+    let (mut counts, mut cursor) = (BTreeMap::<_, (u64, UtcMillis)>::new(), None);
     for turn in 0.. {
         assert!(turn < 10_000, "the reasons have no end");
         let page = pollster::block_on(bench.store.reasons(cursor, limit)).expect("a read failed");
-        for (reason, count) in page.counts {
-            *counts.entry(reason).or_default() += count;
+        for ReasonCount { reason, timers, first_due } in page.counts {
+            let (sum, first) = counts.entry(reason).or_insert((0, first_due));
+            (*sum, *first) = (*sum + timers, first_due.min(*first));
         }
         cursor = page.next;
         if cursor.is_none() {
@@ -352,12 +354,16 @@ fn reasons_are_counted_and_put_back(make: Make<'_>) {
         bench.create(&bench.timer(n));
     }
     bench.set(40);
-    let mut wanted = BTreeMap::<Box<str>, u64>::new();
-    for (nth, leased) in bench.due().into_iter().enumerate() {
+    let mut wanted = BTreeMap::<Box<str>, (u64, UtcMillis)>::new();
+    // The first timer of a reason that is parked is not the first that is due.
+    for (nth, leased) in bench.due().into_iter().enumerate().rev() {
         let reason = names[nth % 7 % names.len()];
         let _parked = bench.apply(Op::Park(leased.timer.id, leased.token, reason.into()));
-        *wanted.entry(reason.into()).or_default() += 1;
+        let (timers, first_due) = wanted.entry(reason.into()).or_insert((0, leased.timer.due));
+        (*timers, *first_due) = (*timers + 1, leased.timer.due.min(*first_due));
     }
+    let moments: BTreeSet<UtcMillis> = wanted.values().map(|(_, first_due)| *first_due).collect();
+    assert_eq!(moments.len(), names.len(), "the timers of each reason have a first due moment of their own");
     for limit in [0, 1, 2, 3, 1_000] {
         assert_eq!(reasons(&bench, limit), wanted, "in pages of {limit}");
     }
@@ -366,7 +372,7 @@ fn reasons_are_counted_and_put_back(make: Make<'_>) {
         bench.audit();
         u64::from(found)
     };
-    let all = wanted.remove("a").unwrap_or_default();
+    let (all, _) = wanted.remove("a").unwrap_or_default();
     assert_eq!((put_back("a", 3), put_back("a", 100), put_back("a", 100)), (3, all - 3, 0));
     assert_eq!((put_back("nothing", 5), put_back("ab", 0)), (0, 0));
     assert_eq!(reasons(&bench, 2), wanted);

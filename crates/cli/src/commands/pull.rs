@@ -6,8 +6,8 @@ use crate::parse;
 use clap::Args;
 use core::time::Duration;
 use std::time::Instant;
-use tourbillon_client::Namespace;
-use tourbillon_client::api::{self, Nack as Refusal};
+use tourbillon_client::api::{self, Nack as Refusal, Problem};
+use tourbillon_client::{Error, Namespace};
 
 /// The queue from which timers are fetched, the greatest number of timers to fetch, and the longest wait for them.
 #[derive(Debug, Args)]
@@ -21,6 +21,9 @@ pub(crate) struct Claim {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
     wait: Duration,
 }
+
+/// The greatest number of claims that the service acknowledges in a single request.
+const MOST_ACKS: usize = 100;
 
 /// The longest wait that the service permits for a single request. A longer wait is split into several requests.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
@@ -64,13 +67,24 @@ pub(crate) struct Ack {
 
 /// Acknowledges fetched timers, whose deliveries succeeded.
 pub(crate) async fn ack(ack: Ack, timers: &Namespace) -> Result<(), Failure> {
-    for claim in ack.claims {
-        timers.ack(&claim).await?;
+    if let [claim] = &ack.claims[..] {
+        return Ok(timers.ack(claim).await?);
     }
-    Ok(())
+    let mut refused: Vec<(String, Problem)> = Vec::new();
+    for claims in ack.claims.chunks(MOST_ACKS) {
+        let results = timers.ack_many(claims).await?;
+        refused.extend(results.into_iter().filter_map(|result| Some((result.claim, result.problem?))));
+    }
+    let lines: Vec<String> = refused.iter().map(|(claim, problem)| format!("{claim}: {problem}")).collect();
+    // A timer whose outcome is unknown may be acknowledged. So this outcome comes before the others.
+    refused.sort_by_key(|(_, problem)| problem.outcome.is_none());
+    let Some((_, first)) = refused.into_iter().next() else { return Ok(()) };
+    let message =
+        Some(format!("{} of {} are not acknowledged: {}", lines.len(), ack.claims.len(), lines.join("; ")));
+    Err(Failure { message, ..Error::Problem(Box::new(first)).into() })
 }
 
-/// The fetched timer to reject, by its claim, and the details of the failure.
+/// The fetched timer to reject or to put off, by its claim, and the details.
 #[derive(Debug, Args)]
 pub(crate) struct Nack {
     /// The timer's claim, as the command `claim` printed it
@@ -84,12 +98,16 @@ pub(crate) struct Nack {
     /// The delivery can never succeed, so the timer is dead at once
     #[arg(long)]
     dead: bool,
+    /// Put the timer off for this time. The delivery has not failed, and counts as no attempt
+    #[arg(long, value_name = "DURATION", value_parser = parse::millis, conflicts_with_all = ["error", "retry_after", "dead"])]
+    snooze: Option<u64>,
 }
 
-/// Reports to the service that the delivery of a fetched timer has failed.
+/// Reports to the service that the delivery of a fetched timer has failed, or that the receiver puts the timer off.
 pub(crate) async fn nack(nack: Nack, timers: &Namespace) -> Result<(), Failure> {
-    let Nack { claim, error, retry_after, dead } = nack;
-    timers.nack(&claim, &Refusal { error, retry_after_ms: retry_after, dead }).await?;
+    let Nack { claim, error, retry_after, dead, snooze } = nack;
+    let refusal = Refusal { error, retry_after_ms: retry_after, dead, snooze_ms: snooze };
+    timers.nack(&claim, &refusal).await?;
     Ok(())
 }
 

@@ -229,11 +229,19 @@ async fn each_command_sends_its_request() {
             json!({ "max": 3, "wait_ms": 4_999 }),
             "hello",
         ),
+        (&["ack", "c1"], &json!({}), vec![format!("POST {base}/claims/c1/ack")], json!(null), ""),
         (
             &["ack", "c1", "c2"],
+            &json!({ "results": [{ "claim": "c1" }, { "claim": "c2" }] }),
+            vec![format!("POST {base}/claims/ack")],
+            json!({ "claims": ["c1", "c2"] }),
+            "",
+        ),
+        (
+            &["nack", "c1", "--snooze", "5s"],
             &json!({}),
-            vec![format!("POST {base}/claims/c1/ack"), format!("POST {base}/claims/c2/ack")],
-            json!(null),
+            vec![format!("POST {base}/claims/c1/nack")],
+            json!({ "snooze_ms": 5_000 }),
             "",
         ),
         (

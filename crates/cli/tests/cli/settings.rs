@@ -81,6 +81,8 @@ async fn what_is_not_valid_is_not_sent() {
         &["list", "--phase", "done"],
         &["list", "--limit", "0"],
         &["nack", "c", "--dead", "--retry-after", "1s"],
+        &["nack", "c", "--dead", "--snooze", "1s"],
+        &["nack", "c", "--error", "no", "--snooze", "1s"],
         &["frobnicate"],
         &["get", "k", "--url", "nowhere"],
         &["get", "k", "--timeout", "soon"],

@@ -123,6 +123,23 @@ async fn timers_that_an_operation_has_refused_are_shown_and_those_that_were_not_
 }
 
 #[tokio::test]
+async fn each_claim_that_is_not_acknowledged_is_named() {
+    let problem = json!({ "type": "/problems/claim-ended", "title": "The claim has ended", "status": 409, "detail": "" });
+    let unknown = json!({
+        "type": "/problems/store-unavailable", "title": "No store", "status": 503, "detail": "", "outcome": "unknown",
+    });
+    for (problems, code) in [(vec![&problem, &problem], 1), (vec![&problem, &unknown], 5)] {
+        let refused = |nth: usize| json!({ "claim": format!("c{nth}"), "problem": problems[nth] });
+        let fake =
+            Fake::start(200, json!({ "results": [refused(0), { "claim": "good" }, refused(1)] })).await;
+        let run = fake.run(&["ack", "c0", "good", "c1"]).await;
+        assert_eq!(run.code, code, "{run:?}");
+        assert!(run.err.contains("2 of 3 are not acknowledged: c0: "), "{run:?}");
+        assert!(run.err.contains("; c1: ") && !run.err.contains("good"), "{run:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_empty_name_and_a_timeout_of_zero_are_refused_before_anything_is_sent() {
     let fake = Fake::start(404, json!({})).await;
     for arguments in [
@@ -133,6 +150,7 @@ async fn an_empty_name_and_a_timeout_of_zero_are_refused_before_anything_is_sent
         &["put", "", "--queue", "q"],
         &["claim", ""],
         &["ack", ""],
+        &["ack", "c", ""],
         &["schedule", "get", ""],
         &["ns", "get", ""],
         &["stats", "--timeout", "0s"],

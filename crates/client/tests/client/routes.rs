@@ -59,6 +59,7 @@ async fn each_request_of_the_description_has_a_call() {
         namespace.queues();
         namespace.queue("{queue}").claim(1, Duration::ZERO);
         namespace.ack("{claim}");
+        namespace.ack_many(&[]);
         namespace.nack("{claim}", &Nack::default());
         namespace.renew("{claim}");
         namespace.replay("{id}");

@@ -6,7 +6,7 @@ use tourbillon_client::api::{
     Batch, BatchResult, Callback, CancelMany, CancelResult, Change, Delay, EventKind, Nack, NamespaceLimits,
     NewTimer, OperationState, Phase, PlaceOutcome, ProblemKind, Pull, ReplayMany,
 };
-use tourbillon_client::{Namespace, Seen};
+use tourbillon_client::{Error, Namespace, Seen};
 
 fn timer() -> NewTimer {
     NewTimer::callback(Callback::post("http://127.0.0.1:9999/")).after_ms(3_600_000)
@@ -83,7 +83,7 @@ async fn many_timers_are_cancelled_by_an_operation() {
 async fn dead(timers: &Namespace, body: &str) -> String {
     let id = timers.place(&pulled(body)).await.unwrap().id;
     let claims = timers.queue("mail").claim(1, Duration::from_secs(10)).await.unwrap();
-    let nack = Nack { error: Some("never".to_owned()), retry_after_ms: None, dead: true };
+    let nack = Nack { error: Some("never".to_owned()), dead: true, ..Nack::default() };
     timers.nack(&claims[0].claim, &nack).await.unwrap();
     id
 }
@@ -100,6 +100,23 @@ async fn timers_are_fetched_acknowledged_and_refused() {
     assert!(timers.renew(&claims[0].claim).await.unwrap().until >= claims[0].until);
     timers.ack(&claims[0].claim).await.unwrap();
     assert_eq!(timers.ack(&claims[0].claim).await.unwrap_err().problem(), Some(ProblemKind::ClaimEnded));
+
+    timers.place(&pulled("later")).await.unwrap();
+    let put_off = queue.claim(1, Duration::from_secs(10)).await.unwrap().remove(0);
+    let nack = Nack { snooze_ms: Some(0), ..Nack::default() };
+    timers.nack(&put_off.claim, &nack).await.unwrap();
+    let again = queue.claim(1, Duration::from_secs(10)).await.unwrap().remove(0);
+    assert_eq!((&again.id, again.attempt), (&put_off.id, 1));
+    let names = [again.claim.clone(), put_off.claim.clone()];
+    let results = timers.ack_many(&names).await.unwrap();
+    let results: Vec<_> = results
+        .into_iter()
+        .map(|result| (result.claim, result.problem.map(|problem| problem.kind)))
+        .collect();
+    let [again, put_off] = names;
+    assert_eq!(results, [(again, None), (put_off, Some(ProblemKind::ClaimEnded))]);
+    let invalid = timers.ack_many(&[String::new()]).await.unwrap_err();
+    assert!(matches!(invalid, Error::Invalid(_)), "{invalid}");
 
     let id = dead(&timers, "again").await;
     let shown = loop {

@@ -436,9 +436,32 @@ impl Counts {
 pub struct Reasons {
     /// The reasons on this page, each with a number of timers that are parked for this reason. A later page may contain
     /// the same reason again, with the number of further timers.
-    pub counts: Vec<(Box<str>, u64)>,
+    pub counts: Vec<ReasonCount>,
     /// The place at which the next page begins; `None` after the last page.
     pub next: Option<Cursor>,
+}
+
+/// A number of timers that are parked for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReasonCount {
+    /// The reason for which the timers are parked.
+    pub reason: Box<str>,
+    /// The number of timers.
+    pub timers: u64,
+    /// The earliest due moment of these timers.
+    pub first_due: UtcMillis,
+}
+
+impl ReasonCount {
+    /// Makes the count of a single timer, which is due at `due` and parked for `reason`.
+    pub(crate) fn single(reason: Box<str>, due: UtcMillis) -> Self {
+        Self { reason, timers: 1, first_due: due }
+    }
+
+    /// Counts another timer, which is due at `due`.
+    pub(crate) fn add(&mut self, due: UtcMillis) {
+        (self.timers, self.first_due) = (self.timers + 1, self.first_due.min(due));
+    }
 }
 
 /// Counts the work of the scrub since the store was opened. The scrub is a background task that searches all records
@@ -651,8 +674,9 @@ pub trait TimerStore: Send + Sync + 'static {
         0
     }
 
-    /// Returns a page of the reasons for which timers are parked. In a store that several processes share, the page
-    /// counts only the timers of the shards that this process owns.
+    /// Returns a page of the reasons for which timers are parked, each with the number of its timers and their earliest
+    /// due moment. In a store that several processes share, the page counts only the timers of the shards that this
+    /// process owns.
     ///
     /// `limit` bounds the work for a page. A limit of 0 counts as 1. Several pages may contain the same reason. Each of
     /// these pages counts different timers. Where possible, the cost of all pages depends on the number of reasons, not
@@ -661,13 +685,15 @@ pub trait TimerStore: Send + Sync + 'static {
         Box::pin(async move {
             let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };
             let page = self.list(filter, after, limit).await?;
-            let mut by_reason = BTreeMap::<Box<str>, u64>::new();
+            let mut by_reason = BTreeMap::<Box<str>, ReasonCount>::new();
             for timer in page.timers {
-                if let State::Parked(reason) = timer.state {
-                    *by_reason.entry(reason).or_default() += 1;
+                let State::Parked(reason) = timer.state else { continue };
+                match by_reason.get_mut(&reason) {
+                    Some(count) => count.add(timer.due),
+                    None => drop(by_reason.insert(reason.clone(), ReasonCount::single(reason, timer.due))),
                 }
             }
-            Ok(Reasons { counts: by_reason.into_iter().collect(), next: page.next })
+            Ok(Reasons { counts: by_reason.into_values().collect(), next: page.next })
         })
     }
 

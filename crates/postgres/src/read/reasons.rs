@@ -3,11 +3,13 @@
 use crate::deployment::Deployment;
 use crate::link::Failure;
 use tokio_postgres::types::Type;
-use tourbillon_durable::store::{Cursor, Reasons, StoreError};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{Cursor, ReasonCount, Reasons, StoreError};
 
 /// Returns a page of the reasons for which timers are parked (set aside until they are unparked) in the shards of the
-/// node `owner`, each with the number of these timers. The page begins behind the reason `after`. To find the next
-/// reason, the search skips the index entries of all other timers with the reason that it has just found.
+/// node `owner`, each with the number of these timers and their earliest due moment. The page begins behind the reason
+/// `after`. To find the next reason, the search skips the index entries of all other timers with the reason that it has
+/// just found.
 pub(crate) async fn reasons(
     deployment: &Deployment,
     owner: i64,
@@ -24,10 +26,11 @@ pub(crate) async fn reasons(
                            WHERE t.phase = 'k' AND t.reason > f.reason ORDER BY t.reason LIMIT 1)
                    FROM found f WHERE f.reason IS NOT NULL
                )
-               SELECT f.reason, (
-                   SELECT count(*) FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = f.reason
-                       AND t.shard IN (SELECT s.number FROM tourbillon.shard s WHERE s.owner = $2))
-               FROM (SELECT reason FROM found WHERE reason IS NOT NULL LIMIT $3) f";
+               SELECT f.reason, own.timers, own.first_due
+               FROM (SELECT reason FROM found WHERE reason IS NOT NULL LIMIT $3) f CROSS JOIN LATERAL (
+                   SELECT count(*) AS timers, min(t.due) AS first_due FROM tourbillon.timer t
+                   WHERE t.phase = 'k' AND t.reason = f.reason
+                       AND t.shard IN (SELECT s.number FROM tourbillon.shard s WHERE s.owner = $2)) own";
     let mut session = deployment.session_for_read().await?;
     let params = [(&after as _, Type::TEXT), (&owner as _, Type::INT8), (&limit as _, Type::INT8)];
     let rows = session.read(sql, &params).await.map_err(Failure::into_error)?;
@@ -36,8 +39,10 @@ pub(crate) async fn reasons(
         page.next = rows.last().map(|row| Cursor::from_bytes(row.get::<_, &str>(0).as_bytes()));
     }
     for row in rows {
-        if let Ok(count @ 1..) = u64::try_from(row.get::<_, i64>(1)) {
-            page.counts.push((row.get::<_, &str>(0).into(), count));
+        // Without a timer in a shard of this node, there is no due moment.
+        if let (Ok(timers), Some(due)) = (u64::try_from(row.get::<_, i64>(1)), row.get::<_, Option<i64>>(2)) {
+            let first_due = UtcMillis::from_millis(due.cast_unsigned());
+            page.counts.push(ReasonCount { reason: row.get::<_, &str>(0).into(), timers, first_due });
         }
     }
     Ok(page)

@@ -3,11 +3,12 @@
 use crate::deployment::Deployment;
 use crate::layout::{Part, Shard};
 use crate::script::decimal;
-use tourbillon_durable::store::{Cursor, Reasons, StoreError};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{Cursor, ReasonCount, Reasons, StoreError};
 
 /// Counts the parked timers in `shards` by reason. A parked timer was set aside for a reason, and is not delivered
-/// until it is unparked. Returns a page of at most `limit` reasons with their counts. A reason occurs once for each
-/// shard that has timers parked for it.
+/// until it is unparked. Returns a page of at most `limit` reasons with their counts and earliest due moments. A reason
+/// occurs once for each shard that has timers parked for it.
 pub(crate) async fn reasons(
     deployment: &Deployment,
     shards: Vec<Shard>,
@@ -37,8 +38,9 @@ pub(crate) async fn reasons(
         let mut found = answered.rest.list()?;
         while !found.is_empty() {
             let reason = found.bytes()?;
-            let reason = String::from_utf8_lossy(&reason);
-            reasons.counts.push((reason.into(), found.number()?));
+            let reason = String::from_utf8_lossy(&reason).into();
+            let (timers, first_due) = (found.number()?, UtcMillis::from_millis(found.number()?));
+            reasons.counts.push(ReasonCount { reason, timers, first_due });
             left = left.saturating_sub(1);
         }
         let place = usize::try_from(answered.rest.number()?).unwrap_or_default();

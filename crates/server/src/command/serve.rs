@@ -21,6 +21,7 @@ use crate::service::Service;
 use crate::state::TokenFile;
 use crate::task;
 use crate::tls::Tls;
+use core::net::SocketAddr;
 use core::time::Duration;
 use sd_notify::NotifyState;
 use std::process::ExitCode;
@@ -169,6 +170,14 @@ impl Signals {
     }
 }
 
+/// Binds the sockets, and returns them with their addresses.
+async fn bind(addresses: &[SocketAddr]) -> Result<(Listeners, Vec<SocketAddr>), Failure> {
+    let listeners = Listeners::bind(addresses).await;
+    let listeners = listeners.map_err(|(address, error)| format!("{address}: {error}"))?;
+    let addresses = listeners.addresses()?;
+    Ok((listeners, addresses))
+}
+
 async fn serve(config: &Config) -> Outcome {
     // The signals are caught before the store is opened, so that a signal during the start still stops the service in
     // order.
@@ -180,10 +189,9 @@ async fn serve(config: &Config) -> Outcome {
     let mut settings = config.settings()?;
     // The sockets are bound before the service is opened. If a port is zero, the system chooses the port only now, and
     // the service must block callbacks to its own addresses.
-    let listeners = Listeners::bind(&config.listen).await;
-    let listeners = listeners.map_err(|(address, error)| format!("{address}: {error}"))?;
-    let addresses = listeners.addresses()?;
-    settings.caller.guard.own.extend(&addresses);
+    let (listeners, addresses) = bind(&config.listen).await?;
+    let (probe_listeners, probe_addresses) = bind(&config.probes).await?;
+    settings.caller.guard.own.extend(addresses.iter().chain(&probe_addresses));
     settings.tls.clone_from(&tls);
     settings.behind_proxy = config.behind_proxy;
     // A proxy serves browsers over TLS, so the cookies can be limited to TLS behind a proxy, too.
@@ -211,6 +219,14 @@ async fn serve(config: &Config) -> Outcome {
         warn!(target: "start", "{notice}");
     }
     let server = Server::start(listeners, &service, tls.as_ref(), config.connection_limits())?;
+    // The server ends with this function, so that probes can see the service stop.
+    let has_probes = !probe_addresses.is_empty();
+    let _probes = has_probes
+        .then(|| Server::start_probes(probe_listeners, &service, config.connection_limits()))
+        .transpose()?;
+    for address in &probe_addresses {
+        info!(target: "start", "probes and metrics without a token at http://{address}");
+    }
     let scheme = if tls.is_some() { "https" } else { "http" };
     for address in &addresses {
         info!(target: "start", "listening on {scheme}://{address}");

@@ -89,6 +89,9 @@ settings! {
     /// The addresses at which the service listens. An address that other machines can reach needs tokens, and TLS or
     /// `behind_proxy`.
     listen: Vec<SocketAddr>, "listen" = "127.0.0.1:7670";
+    /// Further addresses, without TLS, at which `/healthz`, `/readyz` and `/metrics` alone are answered, to everybody
+    /// who reaches the address. The metrics name the namespaces and the queues.
+    probes: Vec<SocketAddr>, "probes" = "";
     /// Whether a proxy that provides TLS stands in front of the service. Tokens are needed all the same.
     behind_proxy: bool, "behind_proxy" = "false";
     /// The file of the tokens. By default it is `tokens.json` in the data folder.

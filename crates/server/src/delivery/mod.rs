@@ -20,6 +20,7 @@ mod callback;
 mod died;
 mod observer;
 mod parked_index;
+mod parked_timers;
 mod parked_watch;
 mod pending_ends;
 mod permits;
@@ -33,8 +34,9 @@ mod retry_pause;
 mod tests;
 mod unparker;
 
+pub(crate) use parked_timers::ParkedTimers;
 pub(crate) use permits::MOST_WAITING;
-pub(crate) use pull_queues::{PullQueues, unanswered};
+pub(crate) use pull_queues::{ClaimVerdict, PullQueues, unanswered};
 pub(crate) use reason::Reason;
 
 use crate::record::{Endpoints, InFlight};
@@ -60,7 +62,7 @@ use tokio::sync::Notify;
 use tourbillon_api::{self as api, Moment, Problem, ProblemKind};
 use tourbillon_callback::Caller;
 use tourbillon_durable::store::{Durability, TimerStore};
-use tourbillon_durable::{Builder, Ending, Timers, Verdict};
+use tourbillon_durable::{Builder, Ending, Timers};
 use unparker::Unparker;
 
 /// The parts of the service that deliver timers: handlers, limits, queues, and the tasks that make parked timers due
@@ -235,10 +237,15 @@ impl Deliveries {
         self.admission.reopen(host);
     }
 
-    /// Returns the number of timers that are parked (kept in the store without a delivery) for each [`Reason`]. Counts
-    /// only the parked timers that this process knows.
-    pub(crate) fn parked(&self) -> BTreeMap<Reason, u64> {
+    /// Returns the timers that are parked (kept in the store without a delivery) for each [`Reason`]. Counts only the
+    /// parked timers that this process knows.
+    pub(crate) fn parked(&self) -> BTreeMap<Reason, ParkedTimers> {
         self.parked.counts()
+    }
+
+    /// Returns the timers that were parked for reasons of other programs when the parked timers were last counted.
+    pub(crate) fn parked_for_others(&self) -> ParkedTimers {
+        self.parked.unknown()
     }
 
     /// Returns the queues from which receivers fetch timers.
@@ -252,12 +259,14 @@ impl Deliveries {
         &self,
         namespace: &str,
         claim: &str,
-        verdict: Verdict,
+        verdict: impl Into<ClaimVerdict>,
     ) -> Result<(), Problem> {
+        let verdict = verdict.into();
         if let Some(ended) = self.queues.end(namespace, claim, verdict.clone()).await {
             return ended;
         }
         let Some(remote_claims) = &self.remote_claims else { return Err(pull_queues::ended()) };
+        let verdict = remote_claims.verdict(verdict);
         let (timer, phase) = remote_claims.end(namespace, claim, &verdict).await?;
         self.observer.handled_remotely(&timer, phase);
         let Some((kind, detail)) = shown(&Ending::Answered(verdict), phase, None) else { return Ok(()) };

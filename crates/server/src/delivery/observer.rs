@@ -156,7 +156,12 @@ pub(super) fn shown(
             (kind, Some(error.to_string()))
         }
         // A cancellation or a replacement is shown at the call that made it.
-        Ending::GivenBack if phase == Phase::Withdrawn => return None,
+        Ending::GivenBack | Ending::Answered(Verdict::Snooze(_)) if phase == Phase::Withdrawn => return None,
+        // The timer would be due at a moment that its policy does not permit.
+        Ending::Answered(Verdict::Snooze(_)) if phase == Phase::Dead => (EventKind::Dead, None),
+        Ending::Answered(Verdict::Snooze(_)) => {
+            (EventKind::Parked, Some("the receiver has put it off".to_owned()))
+        }
         Ending::GivenBack => (EventKind::Parked, Some("given back".to_owned())),
         _ => return None,
     })

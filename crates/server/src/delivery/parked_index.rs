@@ -22,6 +22,7 @@
 //! reason whose timers are being unparked. A pass also keeps each marked reason, even if no timer is parked for it: a
 //! receiver may wait for the check, and other nodes may have parked timers since the pass read the store.
 
+use super::parked_timers::ParkedTimers;
 use super::reason::Reason;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -56,6 +57,8 @@ struct State {
     /// Whether timers were parked, unparked or fetched after the last pass (a count of the parked timers in the store)
     /// began. The numbers of this pass may then be too high.
     is_pass_disturbed: bool,
+    /// The timers that the last pass has found parked for reasons of other programs.
+    unknown: ParkedTimers,
     is_closed: bool,
 }
 
@@ -64,6 +67,8 @@ struct State {
 #[derive(Debug, Default)]
 struct Parked {
     count: u64,
+    /// The age of the oldest timer at the last pass ([`ParkedTimers::age`]).
+    age: Duration,
     /// Whether a running request to the store takes timers that are parked for this reason. The request is an *unpark*,
     /// which makes the timers due again, or a *fetch*, which takes timers of a queue for waiting receivers.
     is_busy: bool,
@@ -200,6 +205,10 @@ impl ParkedIndex {
             Some(0) => parked.since,
             found => parked.count.saturating_sub(found.unwrap_or(0).into()),
         };
+        if found == Some(0) {
+            // The timers of the last pass have gone.
+            parked.age = Duration::ZERO;
+        }
         let is_again = found.is_some_and(|found| found > 0) || parked.since > 0 || parked.is_wanted;
         let is_empty = found == Some(0) && !is_again && !parked.was_heard;
         if is_empty {
@@ -224,30 +233,41 @@ impl ParkedIndex {
         state.is_pass_disturbed = false;
     }
 
-    /// Ends a pass. `found` has the number of parked timers that the pass has read from the store for each reason.
-    /// These numbers replace the earlier ones, except for a reason whose timers are just being made due again or
-    /// fetched for receivers. Returns whether all numbers are exact. If timers were parked, made due again or fetched
+    /// Ends a pass. `found` has the parked timers that the pass has read from the store for each reason. Their numbers
+    /// replace the earlier ones, except for a reason whose timers are just being made due again or fetched for
+    /// receivers. Returns whether all numbers are exact. If timers were parked, made due again or fetched
     /// during the pass, some numbers may be too high.
-    pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) -> bool {
+    pub(crate) fn end_pass(&self, mut found: HashMap<Reason, ParkedTimers>) -> bool {
         let mut state = self.lock();
         let State { parked, marked, is_pass_disturbed, .. } = &mut *state;
         let mut is_exact = !*is_pass_disturbed;
         parked.retain(|reason, parked| {
-            let count = found.remove(reason).unwrap_or(0);
+            let ParkedTimers { count, age } = found.remove(reason).unwrap_or_default();
             is_exact &= !parked.is_busy;
+            parked.age = age;
             if !parked.is_busy {
                 parked.count = count + parked.during_pass;
             }
             // The unparker has not seen a marked reason yet, and a receiver may wait for this check.
             parked.is_busy || parked.count > 0 || marked.contains(reason)
         });
-        for (reason, count) in found {
-            parked.insert(reason.clone(), Parked { count, ..Parked::default() });
+        for (reason, ParkedTimers { count, age }) in found {
+            parked.insert(reason.clone(), Parked { count, age, ..Parked::default() });
             marked.insert(reason);
         }
         drop(state);
         self.changed.notify_one();
         is_exact
+    }
+
+    /// Notes the timers that a pass has found parked for reasons of other programs, such as a library with this store.
+    pub(crate) fn note_unknown(&self, timers: ParkedTimers) {
+        self.lock().unknown = timers;
+    }
+
+    /// Returns the timers that the last pass has found parked for reasons of other programs.
+    pub(crate) fn unknown(&self) -> ParkedTimers {
+        self.lock().unknown
     }
 
     /// Makes the next pass start soon. A pass reads the number of parked timers of each reason from the store.
@@ -257,7 +277,8 @@ impl ParkedIndex {
 
     /// Returns whether this index counts no parked timer.
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().parked.values().all(|parked| parked.count == 0)
+        let state = self.lock();
+        state.unknown.count == 0 && state.parked.values().all(|parked| parked.count == 0)
     }
 
     /// Makes the unparker (the task that makes parked timers due again) check whether the timers that are parked for
@@ -287,13 +308,14 @@ impl ParkedIndex {
         self.lock().parked.get(reason).map_or(0, |parked| parked.count)
     }
 
-    /// Returns the number of timers that are parked (kept in the store without a delivery) for each [`Reason`]. Counts
-    /// only the parked timers that this process knows.
-    pub(crate) fn counts(&self) -> BTreeMap<Reason, u64> {
+    /// Returns the timers that are parked (kept in the store without a delivery) for each [`Reason`]. Counts only the
+    /// parked timers that this process knows.
+    pub(crate) fn counts(&self) -> BTreeMap<Reason, ParkedTimers> {
         let state = self.lock();
         // `want` also makes entries, for queues of which no parked timer is known.
         let known = state.parked.iter().filter(|(_, parked)| parked.count > 0);
-        known.map(|(reason, parked)| (reason.clone(), parked.count)).collect()
+        let timers = |parked: &Parked| ParkedTimers { count: parked.count, age: parked.age };
+        known.map(|(reason, parked)| (reason.clone(), timers(parked))).collect()
     }
 
     /// Returns the number of parked timers for all reasons together.
@@ -388,6 +410,10 @@ impl ParkedIndex {
             Some(0) => parked.since,
             Some(found) => parked.count.saturating_sub(u64::from(found)),
         };
+        if found == Some(0) {
+            // The timers of the last pass have gone.
+            parked.age = Duration::ZERO;
+        }
         if parked.count == 0 && found.is_some_and(|found| found > 0) {
             // The event of a park may be lost, so this zero may be too low, and the reason stays in the index. The next
             // pass counts its timers.
@@ -408,6 +434,11 @@ impl ParkedIndex {
 mod tests {
     use super::*;
     use tourbillon_durable::store::StoreErrorKind;
+
+    /// Returns what a pass reads of one reason. The age of the oldest timer is in seconds.
+    fn read(count: u64, age: u64) -> ParkedTimers {
+        ParkedTimers { count, age: Duration::from_secs(age) }
+    }
 
     #[test]
     fn a_queue_is_fetched_again_until_nothing_is_found_and_nothing_was_heard() {
@@ -551,7 +582,7 @@ mod tests {
     async fn a_pass_is_exact_only_if_nothing_was_parked_or_unparked_during_it() {
         let index = ParkedIndex::default();
         let reason = Reason::Rate("a".into());
-        let found = || HashMap::from([(reason.clone(), 2)]);
+        let found = || HashMap::from([(reason.clone(), read(2, 60))]);
         index.begin_pass();
         assert!(index.end_pass(found()), "nothing has happened");
         assert_eq!(index.total(), 2);
@@ -580,6 +611,40 @@ mod tests {
     }
 
     #[test]
+    fn an_age_is_that_of_the_last_pass_until_the_timers_of_that_pass_have_gone() {
+        let index = ParkedIndex::default();
+        for reason in [Reason::Rate("a".into()), Reason::Queue("a".into(), "q".into())] {
+            let age = || index.counts().get(&reason).map(|timers| timers.age.as_secs());
+            let pass = |found: ParkedTimers| {
+                index.begin_pass();
+                index.end_pass(HashMap::from([(reason.clone(), found)]));
+            };
+            let end = |found: u32| match reason {
+                Reason::Queue(..) => {
+                    index.end_fetch(&reason, Some(found));
+                }
+                _ => index.end(&reason, Some(found)),
+            };
+            index.add(reason.clone());
+            assert_eq!(age(), Some(0), "no pass has read its due moment");
+            pass(read(4, 60));
+            assert_eq!(age(), Some(60));
+            index.begin(&reason);
+            end(1);
+            assert_eq!(age(), Some(60), "the store is not read after each timer");
+            pass(read(3, 2));
+            assert_eq!(age(), Some(2));
+            index.begin(&reason);
+            index.add(reason.clone());
+            end(0);
+            assert_eq!(age(), Some(0), "only a new timer is left");
+            index.begin(&reason);
+            end(0);
+            assert_eq!(age(), None);
+        }
+    }
+
+    #[test]
     fn a_park_during_an_unpark_that_finds_nothing_counts() {
         let index = ParkedIndex::default();
         let reason = Reason::Rate("a".into());
@@ -602,9 +667,11 @@ mod tests {
         index.begin_pass();
         index.begin(&busy);
         index.add(known.clone());
-        index.end_pass(HashMap::from([(known.clone(), 7), (found.clone(), 5)]));
+        index.end_pass(HashMap::from([(known.clone(), read(7, 60)), (found.clone(), read(5, 9))]));
         let counts = index.counts();
-        assert_eq!(counts, BTreeMap::from([(known.clone(), 8), (found.clone(), 5), (busy.clone(), 1)]));
+        let expected =
+            [(known.clone(), read(8, 60)), (found.clone(), read(5, 9)), (busy.clone(), read(1, 0))];
+        assert_eq!(counts, BTreeMap::from(expected));
         let marked: HashSet<_> = index.take_marked().into_iter().collect();
         assert_eq!(marked, HashSet::from([known, found]), "what is new is looked at");
     }

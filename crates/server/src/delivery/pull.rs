@@ -3,7 +3,7 @@
 
 use super::admission::Admission;
 use super::observer::Observer;
-use super::pull_queues::{ClaimRequest, EndTicket, OpenClaim, PullQueues};
+use super::pull_queues::{ClaimRequest, ClaimVerdict, EndTicket, OpenClaim, PullQueues};
 use super::reason::Reason;
 use super::remote_claims::RemoteClaims;
 use super::retry_pause::RetryPause;
@@ -89,7 +89,9 @@ impl PullHandler {
         let begins = self.observer.begin(delivery, work);
         let ended = await_end(open, begins, timeout, name, &claim.claim, &*self.store, remote_claims).await;
         let (verdict, ticket) = match ended {
-            ClaimEnd::Asked(verdict, ticket) => (verdict, Some(ticket)),
+            ClaimEnd::Asked(verdict, ticket) => {
+                (verdict.verdict(self.store.now(), self.retry_pause), Some(ticket))
+            }
             ClaimEnd::Expired => (failed("the receiver did not end its claim in time"), None),
             // The store has the timer no longer.
             ClaimEnd::Stopped if delivery.is_removed() => {
@@ -129,7 +131,7 @@ impl PullHandler {
 /// The way in which a claim has ended.
 enum ClaimEnd {
     /// The receiver has asked to end the claim. The ticket answers the receiver once the store has recorded the end.
-    Asked(Verdict, EndTicket),
+    Asked(ClaimVerdict, EndTicket),
     /// The receiver has not ended the claim in time.
     Expired,
     /// The service stops, and the receiver has got the claim.
@@ -417,7 +419,7 @@ mod tests {
             let ClaimEnd::Asked(verdict, ticket) = claimed.end.await.unwrap() else {
                 panic!("{answers_late}")
             };
-            assert_eq!(verdict, Verdict::Done);
+            assert_eq!(verdict, Verdict::Done.into());
             drop(ticket);
             drop(asked.await.unwrap());
         }

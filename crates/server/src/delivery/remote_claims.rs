@@ -13,6 +13,7 @@
 //! a document succeeds. So a write fails only if another node writes at the same time. A renewal does not wait for
 //! long: while the store does not answer, the first renewal waits for the store, and the others fail.
 
+use super::pull_queues::ClaimVerdict;
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;
 use crate::state::ClusterStore;
@@ -137,6 +138,7 @@ fn op_of(name: &ClaimName, verdict: &Verdict) -> Option<Op> {
         Verdict::Done => Some(Op::Ack(name.id, name.token)),
         Verdict::Retry { error, after } => Some(failure(error, *after, false)),
         Verdict::Dead(error) => Some(failure(error, None, true)),
+        Verdict::Snooze(moment) => Some(Op::Snooze(name.id, name.token, *moment)),
         _ => None,
     }
 }
@@ -151,6 +153,11 @@ impl RemoteClaims {
     pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
         let name = ClaimName { id: delivery.id, token: delivery.token, begun: self.store.now() };
         (!delivery.is_once()).then(|| name.write(random))
+    }
+
+    /// Returns the verdict on the delivery of a claim, for the end that the receiver asks for.
+    pub(super) fn verdict(&self, asked: ClaimVerdict) -> Verdict {
+        asked.verdict(self.store.now(), self.retry_pause)
     }
 
     /// Reads the timer of a claim that may be open on any node. Fails if the claim is not open.

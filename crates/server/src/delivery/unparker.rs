@@ -15,6 +15,7 @@
 
 use super::admission::Admission;
 use super::parked_index::ParkedIndex;
+use super::parked_timers::ParkedTimers;
 use super::permits::Wanted;
 use super::pull_queues::PullQueues;
 use super::reason::Reason;
@@ -24,7 +25,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_durable::Timers;
-use tourbillon_durable::store::{StoreError, TimerStore};
+use tourbillon_durable::store::{ReasonCount, StoreError, TimerStore};
 
 /// The time between two checks of all reasons for which timers are parked. A reason is also checked after each event
 /// that may permit its timers to be delivered. If the unparker misses such an event, the timers wait for the next check
@@ -220,27 +221,33 @@ impl Unparker {
         }
     }
 
-    /// Reads the reasons of all parked timers from the store once, page by page. A page has at most `limit` reasons.
+    /// Reads the reasons of all parked timers from the store once, page by page, each with the number and the age of
+    /// its timers. A page has at most `limit` reasons.
     /// After each page, this function pauses for the time `rest`. Returns whether the numbers of parked timers are now
     /// exact, as [`ParkedIndex::end_pass`] says.
     async fn pass(&self, store: &dyn TimerStore, limit: u32, rest: Duration) -> Result<bool, StoreError> {
         let _one_at_a_time = self.pass.lock().await;
         self.parked.begin_pass();
-        let (mut found, mut after, mut is_exact) = (HashMap::new(), None, false);
+        let (mut found, mut after, mut is_exact) = (HashMap::<_, ParkedTimers>::new(), None, false);
+        let mut unknown = ParkedTimers::default();
         while !self.parked.is_closed() {
             let page = store.reasons(after, limit).await?;
-            for (reason, count) in page.counts {
-                // The runtime also parks timers for which it has no handler. Their reasons are not of this service, so
-                // the unparker leaves these timers alone.
-                if let Some(reason) = Reason::parse(&reason) {
-                    // Several pages may count timers of the same reason.
-                    *found.entry(reason).or_insert(0) += count;
-                }
+            let now = store.now();
+            for ReasonCount { reason, timers: count, first_due } in page.counts {
+                let of_reason = match Reason::parse(&reason) {
+                    Some(reason) => found.entry(reason).or_default(),
+                    // The runtime also parks timers for which it has no handler. Their reasons are not of this service,
+                    // so the unparker leaves these timers alone.
+                    None => &mut unknown,
+                };
+                // Several pages may count timers of the same reason.
+                of_reason.add(ParkedTimers { count, age: now - first_due });
             }
             after = page.next;
             if after.is_none() {
                 // An incomplete pass must not get here, because each reason that the pass did not read would seem to
                 // have no timers.
+                self.parked.note_unknown(unknown);
                 is_exact = self.parked.end_pass(found);
                 break;
             }

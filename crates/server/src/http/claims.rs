@@ -5,19 +5,20 @@ use super::answer::{Answer, Refused};
 use super::scope::{Body, Name, Within, Writer};
 use crate::client::Waits;
 use crate::convert::is_name;
-use crate::delivery::unanswered;
+use crate::delivery::{ClaimVerdict, unanswered};
 use axum::Json;
 use core::time::Duration;
+use futures_util::future::join_all;
 use http::StatusCode;
-use tourbillon_api::{ClaimRequest, Claims, Nack, Problem, ProblemKind, Renewed};
+use tourbillon_api::{AckAnswer, AckResult, Acks, ClaimRequest, Claims, Nack, Problem, ProblemKind, Renewed};
 use tourbillon_durable::{Health, Verdict};
 
-/// The greatest number of timers that a single request may fetch.
+/// The greatest number of timers that a single request may fetch or acknowledge.
 const MOST_CLAIMS: u32 = 100;
 /// The longest time for which a request may wait for timers, in milliseconds.
 const LONGEST_WAIT_MS: u64 = 20_000;
-/// The longest pause that a receiver may request before the timer is delivered again, in milliseconds. The limit is a
-/// day, as for the header `Retry-After`.
+/// The longest pause that a receiver may request before the timer is delivered again, in milliseconds, after a failure
+/// or if it puts the timer off. The limit is a day, as for the header `Retry-After`.
 const LONGEST_PAUSE_MS: u64 = 86_400_000;
 
 /// Fetches due timers from a queue.
@@ -85,7 +86,42 @@ pub(super) async fn ack(scope: Within<Writer>, Name(claim): Name) -> Answer<Stat
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Acknowledges several claims, at most 100.
+///
+/// Each claim has a result of its own, as if it were acknowledged alone, and the claims may come from several fetches.
+/// A claim that has ended does not stop the others: its result is a problem, and the status of the answer is still 200.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/claims/ack", tag = "claims",
+    request_body(content = Acks, example = json!({ "claims": ["6b1f0c5e9d2a47738e41c0b7fa935d28", "0"] })),
+    responses((
+        status = 200,
+        description = "A result for each claim, once the store has all their ends. A claim without a problem is acknowledged.",
+        body = AckAnswer,
+        example = json!({ "results": [
+            { "claim": "6b1f0c5e9d2a47738e41c0b7fa935d28" },
+            { "claim": "0", "problem": { "type": "/problems/claim-ended", "title": "The claim has ended", "status": 409, "detail": "it was acknowledged or refused, or its time is over" } }
+        ] })
+    ))
+)]
+pub(super) async fn ack_many(scope: Within<Writer>, body: Body<Acks>) -> Answer<Json<AckAnswer>> {
+    let Acks { claims } = scope.read(body).await?;
+    if claims.len() > MOST_CLAIMS as usize {
+        let detail = format!("at most {MOST_CLAIMS} claims");
+        let problem = Problem::new(ProblemKind::TooLarge, detail.clone()).with_field("/claims", detail);
+        return Err(Refused(problem));
+    }
+    let deliveries = scope.service.deliveries();
+    // The ends go to the store together, so they share its transactions.
+    let ends = claims.iter().map(|claim| deliveries.end_claim(&scope.namespace, claim, Verdict::Done));
+    let ended = join_all(ends).await.into_iter().map(Result::err);
+    let results =
+        claims.iter().zip(ended).map(|(claim, problem)| AckResult { claim: claim.clone(), problem });
+    Ok(Json(AckAnswer { results: results.collect() }))
+}
+
 /// Rejects a claim: the delivery failed. The timer is then delivered again or becomes dead.
+///
+/// With `snooze_ms` the delivery has not failed: the receiver puts the timer off, which counts as no attempt.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/nack", tag = "claims", request_body(content = Nack, example = json!({ "error": "the printer is out of paper" })),
     responses(
@@ -95,16 +131,22 @@ pub(super) async fn ack(scope: Within<Writer>, Name(claim): Name) -> Answer<Stat
 )]
 pub(super) async fn nack(scope: Within<Writer>, Name(claim): Name, body: Body<Nack>) -> Answer<StatusCode> {
     let nack = scope.read(body).await?;
-    let Nack { error, retry_after_ms, dead } = nack;
-    if retry_after_ms.is_some_and(|pause| pause > LONGEST_PAUSE_MS) {
-        return Err(Refused(Problem::field("/retry_after_ms", format!("at most {LONGEST_PAUSE_MS} ms"))));
+    let Nack { error, retry_after_ms, dead, snooze_ms } = nack;
+    for (field, pause) in [("/retry_after_ms", retry_after_ms), ("/snooze_ms", snooze_ms)] {
+        if pause.is_some_and(|pause| pause > LONGEST_PAUSE_MS) {
+            return Err(Refused(Problem::field(field, format!("at most {LONGEST_PAUSE_MS} ms"))));
+        }
+    }
+    if snooze_ms.is_some() && (dead || error.is_some() || retry_after_ms.is_some()) {
+        let detail = "a timer that is put off has not failed: it has no `error`, `retry_after_ms` or `dead`";
+        return Err(Refused(Problem::field("/snooze_ms", detail)));
     }
     let error: Box<str> =
         error.as_deref().filter(|error| !error.is_empty()).unwrap_or("the receiver refused the timer").into();
-    let verdict = if dead {
-        Verdict::Dead(error)
-    } else {
-        Verdict::Retry { error, after: retry_after_ms.map(Duration::from_millis) }
+    let verdict = match snooze_ms {
+        Some(pause) => ClaimVerdict::PutOff(Duration::from_millis(pause)),
+        None if dead => Verdict::Dead(error).into(),
+        None => Verdict::Retry { error, after: retry_after_ms.map(Duration::from_millis) }.into(),
     };
     scope.service.deliveries().end_claim(&scope.namespace, &claim, verdict).await?;
     Ok(StatusCode::NO_CONTENT)

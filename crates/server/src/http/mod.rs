@@ -50,8 +50,18 @@ fn longest_body(settings: &Settings) -> usize {
 pub(crate) fn interface(service: Service) -> Interface {
     let (router, document) = routes();
     document::publish(&document);
-    let router = router
-        .merge(crate::page::routes())
+    of_routes(service, router.merge(crate::page::routes()), &document)
+}
+
+/// Returns the HTTP interface of the addresses for probes: `/healthz`, `/readyz` and `/metrics` without a token, and
+/// nothing else.
+pub(crate) fn probes(service: Service) -> Interface {
+    of_routes(service, report::probes(), &openapi())
+}
+
+/// Makes an interface of these routes. `document` names the query parameters that a request may have.
+fn of_routes(service: Service, routes: Router<Service>, document: &OpenApi) -> Interface {
+    let router = routes
         .fallback(async || answer::Refused(Problem::new(ProblemKind::NotFound, "there is no such path")))
         // This call must follow `merge`: axum sets the fallback only in the routes that exist at the time of the call.
         // The pages keep a fallback of their own.
@@ -60,7 +70,7 @@ pub(crate) fn interface(service: Service) -> Interface {
         })
         .with_state(service.clone());
     let longest_body = longest_body(service.settings());
-    Interface::new(service, document::queries(&document), longest_body, router)
+    Interface::new(service, document::queries(document), longest_body, router)
 }
 
 /// Returns the HTTP interface of a service as a router of axum.

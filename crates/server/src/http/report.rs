@@ -6,8 +6,9 @@ use super::document;
 use super::scope::{Everywhere, Reader};
 use crate::convert::unavailable;
 use crate::service::Service;
-use axum::Json;
 use axum::extract::State;
+use axum::routing::get;
+use axum::{Json, Router};
 use http::HeaderName;
 use http::header::CONTENT_TYPE;
 use tourbillon::Prometheus;
@@ -47,11 +48,27 @@ pub(super) async fn readyz(
     State(service): State<Service>,
     _permission: Permission,
 ) -> Result<Json<Readiness>, NotReady> {
+    ready(&service).await
+}
+
+type Text<T> = ([(HeaderName, &'static str); 1], T);
+
+/// Returns the routes of the addresses for probes, which need no token.
+pub(super) fn probes() -> Router<Service> {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(async |State(service): State<Service>| ready(&service).await))
+        .route("/metrics", get(async |State(service): State<Service>| numbers(&service).await))
+}
+
+async fn ready(service: &Service) -> Result<Json<Readiness>, NotReady> {
     let readiness = service.condition().readiness().await;
     if readiness.ok { Ok(Json(readiness)) } else { Err(not_ready(readiness)) }
 }
 
-type Text<T> = ([(HeaderName, &'static str); 1], T);
+async fn numbers(service: &Service) -> Text<String> {
+    ([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], service.metrics().text().await)
+}
 
 /// Shows the metrics of the service in Prometheus' text format.
 #[utoipa::path(
@@ -59,7 +76,7 @@ type Text<T> = ([(HeaderName, &'static str); 1], T);
     responses((status = 200, description = "The numbers.", body = String, content_type = "text/plain"))
 )]
 pub(super) async fn metrics(all: Everywhere<Reader>) -> Answer<Text<String>> {
-    Ok(([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], all.service.metrics().text().await))
+    Ok(numbers(&all.service).await)
 }
 
 /// Shows this OpenAPI document.

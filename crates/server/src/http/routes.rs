@@ -29,6 +29,7 @@ pub(super) fn routes() -> (Router<Service>, OpenApi) {
         .routes(routes!(operations::get_operation))
         .routes(routes!(claims::claim))
         .routes(routes!(claims::ack))
+        .routes(routes!(claims::ack_many))
         .routes(routes!(claims::nack))
         .routes(routes!(claims::renew))
         .routes(routes!(queues::list_queues))

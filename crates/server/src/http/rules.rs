@@ -54,7 +54,7 @@ fn pairs(names: &[&str]) -> Vec<Value> {
 
 /// Returns the rules about several fields of an object. Each entry has the name of a schema, a keyword, and the
 /// keyword's value. A schema gets only one keyword, because the library writes unknown keywords in a random order.
-fn between_fields() -> [(&'static str, &'static str, Value); 7] {
+fn between_fields() -> [(&'static str, &'static str, Value); 8] {
     let of_body = || json!({ "anyOf": pairs(&["json", "body", "body_base64"]) });
     let plans = ["cron", "monthly", "every_ms"];
     // A patch has the same rules. But it may lack a plan, since it may leave the plan as it is.
@@ -67,6 +67,8 @@ fn between_fields() -> [(&'static str, &'static str, Value); 7] {
         .flat_map(pairs)
         .chain(["misfire_within_ms", "jitter_ms"].map(in_policy))
         .collect();
+    let is_dead = json!({ "required": ["dead"], "properties": { "dead": { "enum": [true] } } });
+    let of_failure = json!({ "anyOf": [given("error"), given("retry_after_ms"), is_dead] });
     let of_patch: Vec<_> = pairs(&plans).into_iter().chain(of_schedule.clone()).collect();
     [
         (
@@ -79,6 +81,7 @@ fn between_fields() -> [(&'static str, &'static str, Value); 7] {
         ),
         ("Delay", "oneOf", one_of(&["due", "delay_ms"])),
         ("CancelMany", "oneOf", one_of(&["label", "key_prefix"])),
+        ("Nack", "not", json!({ "allOf": [given("snooze_ms"), of_failure] })),
         ("Callback", "not", of_body()),
         ("Pull", "not", of_body()),
         ("NewSchedule", "allOf", json!([{ "oneOf": one_of(&plans) }, { "not": { "anyOf": of_schedule } }])),

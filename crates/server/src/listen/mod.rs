@@ -39,6 +39,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// system.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// The greatest number of connections of probes. They have places of their own, so that probes cannot take the places
+/// of other clients.
+const MOST_PROBES: u32 = 64;
+
 /// The sockets on which a server listens.
 #[derive(Debug)]
 pub struct Listeners(Vec<TcpListener>);
@@ -94,7 +98,26 @@ impl Server {
         tls: Option<&Tls>,
         limits: Limits,
     ) -> Result<Self, BuildError> {
-        let interface = crate::http::interface(service.clone());
+        Self::serve(listeners, &crate::http::interface(service.clone()), tls, limits)
+    }
+
+    /// Begins to accept connections of probes, as [`start`](Self::start) does. They get `/healthz`, `/readyz` and
+    /// `/metrics` without a token, and nothing else.
+    pub(crate) fn start_probes(
+        listeners: Listeners,
+        service: &Service,
+        limits: Limits,
+    ) -> Result<Self, BuildError> {
+        let limits = Limits { connections: limits.connections.min(MOST_PROBES), ..limits };
+        Self::serve(listeners, &crate::http::probes(service.clone()), None, limits)
+    }
+
+    fn serve(
+        listeners: Listeners,
+        interface: &Interface,
+        tls: Option<&Tls>,
+        limits: Limits,
+    ) -> Result<Self, BuildError> {
         let engine = Shards::current()?.futures().clone();
         let places = Arc::new(Places::new(limits.connections as usize));
         let (stop, abort) = (watch::Sender::new(false), watch::Sender::new(false));

@@ -479,8 +479,8 @@ fn death(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered(Verdict::Dead(error)) if error.starts_with(BLOCKED) => BLOCKED,
         Ending::Answered(Verdict::Dead(error)) if error.starts_with(GONE) => "gone",
-        // The event does not tell apart too many failures and too great an age.
-        Ending::Answered(Verdict::Retry { .. }) => "failures",
+        // The event does not tell apart too many failures and too great an age. A snooze can lead to too great an age.
+        Ending::Answered(Verdict::Retry { .. } | Verdict::Snooze(_)) => "failures",
         // After a success, a timer dies only if the plan of its series is invalid.
         Ending::Answered(Verdict::Done) => "plan",
         _ => "refused",

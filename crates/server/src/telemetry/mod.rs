@@ -232,6 +232,7 @@ impl Span {
             Some(Verdict::Done) => open.succeed(),
             Some(Verdict::Retry { error, .. }) => open.fail("retry", error),
             Some(Verdict::Dead(error)) => open.fail("dead", error),
+            Some(Verdict::Snooze(_)) => open.fail("snoozed", "the receiver has put the timer off"),
             _ => open.fail("given-back", "the timer was given back"),
         }
     }

@@ -2,7 +2,9 @@
 
 use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, folder, program, run, text, token};
+use rustix::process::Signal;
 use serde_json::Value;
+use std::time::Duration;
 
 /// Starts a service that must refuse its arguments with the exit code `code`. Returns the reason that the service
 /// gives.
@@ -32,6 +34,34 @@ async fn a_service_that_others_reach_needs_tokens_and_tls() {
     let http = Http::new(([127, 0, 0, 1], daemon.address.port()).into());
     assert_eq!(http.get(&timer("k")).await.status, 401);
     assert_eq!(http.with_token(&admin).get(&timer("k")).await.status, 404);
+}
+
+/// A kubelet and a Prometheus of the same machine have no token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_for_probes_needs_no_token_and_answers_nothing_else() {
+    let folder = folder();
+    let admin = token(folder.path(), &["--data", "data", "--role", "admin"]);
+    let mut daemon = Daemon::start(folder.path(), &["--probes", "127.0.0.1:0"]);
+    let line = daemon.line("probes and metrics without a token").await;
+    let (_, address) = line.split_once("://").unwrap();
+    let (probes, usual) = (Http::new(address.parse().unwrap()), Http::new(daemon.address));
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let (status, text) = probes.bytes("GET", path).await.unwrap();
+        assert!(status == 200 && !text.is_empty(), "{path}: {status}");
+    }
+    for path in ["/readyz", "/metrics"] {
+        assert_eq!(usual.get(path).await.status, 401, "{path}");
+    }
+    let admin = probes.with_token(&admin);
+    for path in ["/", "/ui", "/openapi.json", "/v1/stats", "/v1/namespaces", &timer("k")] {
+        assert_eq!(admin.get(path).await.status, 404, "{path}");
+    }
+    let put = admin.try_send("PUT", &timer("k"), &[], &far()).await.unwrap();
+    assert_eq!(put.status, 404);
+    let post = admin.try_send("POST", "/metrics", &[], &Value::Null).await.unwrap();
+    assert_eq!(post.status, 405);
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(Duration::from_secs(20)).success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,7 +137,7 @@ async fn a_service_never_calls_itself() {
                 );
                 break;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
     assert_eq!(http.get(&timer("victim")).await.status, 200);

@@ -4,7 +4,9 @@ use crate::inside::Inside;
 use crate::operating::{number, scrape};
 use crate::receivers::{Manner, Rough};
 use crate::rig::{eventually, settings};
+use prometheus_parse::Value as Number;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tourbillon_durable::store::MemoryStore;
@@ -50,6 +52,74 @@ async fn a_timer_that_was_paused_counts_as_paused_although_no_other_timer_waits(
         await_parked(&inside, "paused", count).await;
         await_parked(&inside, "other", 0).await;
     }
+}
+
+/// Returns the values of the metric `name`, each under its labels other than the namespace `default`.
+async fn values(inside: &Inside, name: &str) -> BTreeMap<String, f64> {
+    let page = scrape(inside).await;
+    let samples = page.samples.into_iter().filter(|sample| sample.metric == name);
+    samples
+        .map(|sample| {
+            let labels: Vec<_> = ["why", "queue", "namespace"]
+                .into_iter()
+                .filter_map(|label| sample.labels.get(label))
+                .filter(|value| *value != "default")
+                .collect();
+            let Number::Gauge(value) = sample.value else { panic!("{name} is {:?}", sample.value) };
+            (labels.join(" "), value)
+        })
+        .collect()
+}
+
+/// An alarm on these metrics must fire for a queue that nobody fetches, and for a namespace whose pause was forgotten.
+/// `overdue_seconds` is zero for both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_age_of_a_parked_timer_shows_under_what_it_waits_for() {
+    const QUEUES: &str = "tourbillon_queue_oldest_seconds";
+    const PAUSES: &str = "tourbillon_namespace_paused_oldest_seconds";
+    const REASONS: &str = "tourbillon_parked_oldest_seconds";
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    for (key, queue) in [("a", "mail"), ("b", "mail"), ("c", "print")] {
+        let timer = json!({ "pull": { "queue": queue } });
+        assert_eq!(inside.send("PUT", &format!("{TIMERS}/{key}"), timer).await.status, 201);
+    }
+    await_parked(&inside, "queue", 3).await;
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    // The cancellation of a parked timer makes the service count the parked timers soon.
+    inside.send("DELETE", &format!("{TIMERS}/c"), Value::Null).await;
+    eventually("the age of the oldest timer shows", async || {
+        (values(&inside, QUEUES).await.get("mail")? >= &1.0).then_some(())
+    })
+    .await;
+    let is_zero = |value: f64| value.abs() < 1e-9;
+    let reasons = values(&inside, REASONS).await;
+    assert!(reasons["queue"] >= 1.0 && is_zero(reasons["paused"]), "{reasons:?}");
+    assert!(values(&inside, PAUSES).await.values().all(|age| is_zero(*age)));
+    let depths = values(&inside, "tourbillon_queue_timers").await;
+    assert!((depths["mail"] - 2.0).abs() < 1e-9 && is_zero(depths["(other) (other)"]), "{depths:?}");
+    assert!(is_zero(number(&scrape(&inside).await, "tourbillon_overdue_seconds", None)));
+
+    let pause = async |is_paused: bool| {
+        let changed = inside.send("PATCH", "/v1/namespaces/default", json!({ "paused": is_paused })).await;
+        assert_eq!(changed.status, 200);
+    };
+    pause(true).await;
+    let (queues, pauses) = (values(&inside, QUEUES).await, values(&inside, PAUSES).await);
+    let reasons = values(&inside, REASONS).await;
+    assert!(is_zero(queues["mail"]) && is_zero(reasons["queue"]), "{queues:?} {reasons:?}");
+    assert!(pauses[""] >= 1.0 && reasons["paused"] >= 1.0, "{pauses:?} {reasons:?}");
+
+    pause(false).await;
+    assert!(values(&inside, QUEUES).await["mail"] >= 1.0);
+    let claims = json!({ "max": 10, "wait_ms": 5_000 });
+    let claimed = inside.send("POST", "/v1/namespaces/default/queues/mail/claims", claims).await.json();
+    assert_eq!(claimed["claims"].as_array().map(Vec::len), Some(2), "{claimed}");
+    eventually("a fetched timer waits no longer", async || {
+        let (queues, reasons) = (values(&inside, QUEUES).await, values(&inside, REASONS).await);
+        (!queues.contains_key("mail") && is_zero(reasons["queue"])).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

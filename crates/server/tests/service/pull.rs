@@ -223,6 +223,92 @@ async fn a_refusal_asks_for_more_time_than_the_policy_gives_and_not_for_less() {
     }
 }
 
+/// A receiver that cannot do the work yet has not failed at it. The timer's only attempt is left to the next receiver.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_is_put_off_comes_again_later_and_has_its_attempts_left() {
+    let rig = Rig::start().await;
+    let id = place(&rig, "k", json!({ "attempts": 1 })).await;
+    for _ in 0..3 {
+        let claim = claim(&rig, 1, 20_000).await.remove(0);
+        assert_eq!((claim["id"].as_str(), &claim["attempt"]), (Some(&*id), &json!(1)));
+        assert_eq!(settle(&rig, &claim, "nack", json!({ "snooze_ms": 0 })).await, StatusCode::NO_CONTENT);
+        assert_eq!(settle(&rig, &claim, "ack", Value::Null).await, StatusCode::CONFLICT, "it has ended");
+    }
+    let last = claim(&rig, 1, 20_000).await.remove(0);
+    for refusal in [
+        json!({ "snooze_ms": 0, "dead": true }),
+        json!({ "snooze_ms": 0, "error": "no" }),
+        json!({ "snooze_ms": 0, "retry_after_ms": 0 }),
+        json!({ "snooze_ms": 86_400_001 }),
+    ] {
+        assert_eq!(settle(&rig, &last, "nack", refusal).await, StatusCode::BAD_REQUEST);
+    }
+    assert_eq!(settle(&rig, &last, "nack", json!({ "snooze_ms": 60_000 })).await, StatusCode::NO_CONTENT);
+    let timer = get(&rig, "k").await;
+    let moment = |field: &str| timer[field].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+    let (_, stats) = rig.send("GET", "/v1/stats", Value::Null).await;
+    let now = stats["now"].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+    assert!((55_000..=60_000).contains(&(moment("due") - now)), "{timer} {now}");
+    assert_eq!((&timer["phase"], &timer["deliveries"]), (&json!("pending"), &json!(0)), "{timer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_is_not_put_off_past_its_greatest_age_or_after_its_only_delivery() {
+    let rig = Rig::start().await;
+    let id = place(&rig, "old", json!({ "max_age_ms": 60_000 })).await;
+    let old = claim(&rig, 1, 20_000).await.remove(0);
+    assert_eq!(settle(&rig, &old, "nack", json!({ "snooze_ms": 120_000 })).await, StatusCode::NO_CONTENT);
+    let timer = eventually("it is dead", async || dead(&rig, "default", &id).await).await;
+    assert_eq!(timer["reason"], "age");
+
+    place(&rig, "once", json!({ "guarantee": "at-most-once" })).await;
+    let once = claim(&rig, 1, 20_000).await.remove(0);
+    assert_eq!(settle(&rig, &once, "nack", json!({ "snooze_ms": 0 })).await, StatusCode::BAD_REQUEST);
+    assert_eq!(settle(&rig, &once, "ack", Value::Null).await, StatusCode::NO_CONTENT, "it is open");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_that_are_acknowledged_together_have_each_its_own_answer() {
+    const ACKS: &str = "/v1/namespaces/default/claims/ack";
+    let rig = Rig::start().await;
+    for number in 0..40 {
+        place(&rig, &format!("k{number}"), json!({})).await;
+    }
+    let mut names = Vec::new();
+    while names.len() < 40 {
+        let claims = claim(&rig, 40, 20_000).await;
+        names.extend(claims.iter().map(|claim| claim["claim"].as_str().unwrap().to_owned()));
+    }
+    let ended = names.pop().unwrap();
+    let claims = json!({ "claim": ended });
+    assert_eq!(settle(&rig, &claims, "nack", json!({ "dead": true })).await, StatusCode::NO_CONTENT);
+    rig.send("PUT", "/v1/namespaces/n", json!({})).await;
+    let (status, foreign) = rig.send("POST", "/v1/namespaces/n/claims/ack", json!({ "claims": names })).await;
+    let refused = |result: &Value| result["problem"]["type"] == "/problems/claim-ended";
+    assert_eq!(status, StatusCode::OK);
+    assert!(foreign["results"].as_array().unwrap().iter().all(refused), "{foreign}");
+
+    let mut all = names.clone();
+    // The same claim twice is one end, so both have the same answer.
+    all.extend([ended.clone(), "0".repeat(32), String::new(), names[0].clone()]);
+    let (status, answer) = rig.send("POST", ACKS, json!({ "claims": all })).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let results = answer["results"].as_array().unwrap();
+    let named: Vec<_> = results.iter().map(|result| result["claim"].as_str().unwrap()).collect();
+    assert_eq!(named, all);
+    let is_refused: Vec<_> = results.iter().map(refused).collect();
+    let wanted: Vec<_> = (0..all.len()).map(|nth| (39..42).contains(&nth)).collect();
+    assert_eq!(is_refused, wanted, "{answer}");
+    assert_eq!(results[0], json!({ "claim": names[0] }));
+    let (_, stats) = rig.send("GET", "/v1/stats", Value::Null).await;
+    assert_eq!((&stats["leased"], &stats["dead"]), (&json!(0), &json!(1)), "{stats}");
+
+    let (status, answer) = rig.send("POST", ACKS, json!({ "claims": [] })).await;
+    assert_eq!((status, answer), (StatusCode::OK, json!({ "results": [] })));
+    let (status, answer) = rig.send("POST", ACKS, json!({ "claims": vec!["0"; 101] })).await;
+    assert_eq!((status, &answer["errors"][0]["pointer"]), (StatusCode::PAYLOAD_TOO_LARGE, &json!("/claims")));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_restart_a_claim_has_ended_and_its_timer_comes_again() {
     let rig = Rig::start().await;

@@ -7,7 +7,7 @@ use rusqlite::types::Value;
 use rusqlite::{params, params_from_iter};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, State};
-use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page, Reasons};
+use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page, ReasonCount, Reasons};
 use tourbillon_durable::timer::Timer;
 
 /// The greatest number of rows that are read for a page. The limit does not apply to a filter with conditions on only
@@ -225,19 +225,24 @@ impl Lists<'_> {
         Ok(page)
     }
 
-    /// Counts the parked timers by their reasons. A page has at most `limit` reasons. Its cursor is its last reason.
+    /// Counts the parked timers by their reasons, and finds the earliest due moment of each reason. A page has at most
+    /// `limit` reasons, and its cursor is the last one.
     pub(crate) fn reasons(&self, after: Option<&Cursor>, limit: u32) -> Result<Reasons> {
         let after = after.map(|cursor| String::from_utf8_lossy(cursor.as_bytes()).into_owned());
-        let sql = "SELECT reason, count(*) FROM tourbillon_timers INDEXED BY tourbillon_parked
+        let sql = "SELECT reason, count(*), min(due) FROM tourbillon_timers INDEXED BY tourbillon_parked
                    WHERE phase = 2 AND (?1 IS NULL OR reason > ?1) GROUP BY reason ORDER BY reason LIMIT ?2";
         let mut query = self.0.sql.prepare_cached(sql).map_err(failed)?;
         let rows = query.query_map(params![after, limit.max(1)], |row| {
-            Ok((row.get::<_, String>(0)?.into_boxed_str(), row.get::<_, i64>(1)?.cast_unsigned()))
+            Ok(ReasonCount {
+                reason: row.get::<_, String>(0)?.into(),
+                timers: row.get::<_, i64>(1)?.cast_unsigned(),
+                first_due: moment(row.get(2)?),
+            })
         });
-        let counts: Vec<(Box<str>, u64)> = rows.and_then(Iterator::collect).map_err(failed)?;
+        let counts: Vec<ReasonCount> = rows.and_then(Iterator::collect).map_err(failed)?;
         let is_full = counts.len() >= limit.max(1) as usize;
         let last = counts.last().filter(|_| is_full);
-        let next = last.map(|(reason, _)| Cursor::from_bytes(reason.as_bytes()));
+        let next = last.map(|last| Cursor::from_bytes(last.reason.as_bytes()));
         Ok(Reasons { counts, next })
     }
 

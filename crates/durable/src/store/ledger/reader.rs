@@ -8,7 +8,7 @@ use crate::state::{State, Token};
 use crate::store::error::StoreError;
 use crate::store::filter::Cursor;
 use crate::store::tables::{Table, Tables};
-use crate::store::{Counts, Leased, Reasons};
+use crate::store::{Counts, Leased, ReasonCount, Reasons};
 use crate::timer::{Address, Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
@@ -147,7 +147,7 @@ impl<'t, T: Tables> Reader<'t, T> {
     pub(super) fn reasons(self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
         let from = after.map_or_else(Vec::new, |Cursor(last)| [&last[..], &[0]].concat());
         // A page of 0 timers would have no cursor, and would look like the last page.
-        let (mut counts, mut last, mut left) = (Vec::<(Box<str>, u64)>::new(), None, limit.max(1));
+        let (mut counts, mut last, mut left) = (Vec::<ReasonCount>::new(), None, limit.max(1));
         let mut is_end = true;
         self.tables.scan(Table::Parked, &from, &mut |key, _| {
             is_end = left > 0;
@@ -156,12 +156,13 @@ impl<'t, T: Tables> Reader<'t, T> {
             }
             left -= 1;
             if let Some((length, rest)) = key.split_first()
-                && let Some(reason) = rest.get(..usize::from(*length))
+                && let Some((reason, rest)) = rest.split_at_checked(usize::from(*length))
+                && let Some(due) = rest.first_chunk::<6>()
             {
-                let reason = String::from_utf8_lossy(reason);
-                match counts.last_mut().filter(|(last, _)| **last == *reason) {
-                    Some((_, count)) => *count += 1,
-                    None => counts.push((reason.into(), 1)),
+                let (reason, due) = (String::from_utf8_lossy(reason), moment_of(due));
+                match counts.last_mut().filter(|last| *last.reason == *reason) {
+                    Some(count) => count.add(due),
+                    None => counts.push(ReasonCount::single(reason.into(), due)),
                 }
             }
             last = Some(key.to_vec());

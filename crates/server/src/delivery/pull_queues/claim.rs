@@ -1,13 +1,12 @@
 //! Ends and prolongs open claims (receivers' holds on fetched timers).
 
-use super::endings::{EndAnswer, EndTicket, ended, unknown};
+use super::endings::{ClaimVerdict, EndAnswer, EndTicket, ended, unknown};
 use super::open_claims::{ClaimRequest, OpenEntry};
 use super::queues::PullQueues;
 use core::time::Duration;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tourbillon_api::{Moment, Problem};
-use tourbillon_durable::Verdict;
 
 /// The longest time for which a request to end a claim waits for the store. Clients wait longer, so they get an answer
 /// that explains the delay.
@@ -25,7 +24,8 @@ enum EndBegun {
 
 impl PullQueues {
     /// Ends the delivery of an open claim with `verdict`. Returns once the store has recorded the end. Returns `None`
-    /// if the claim is not open at this node.
+    /// if the claim is not open at this node. Fails if the timer is to be put off and is delivered at most once: the
+    /// store has the timer no longer. The claim then stays open.
     ///
     /// # Cancellation
     ///
@@ -34,8 +34,9 @@ impl PullQueues {
         &self,
         namespace: &str,
         claim: &str,
-        verdict: Verdict,
+        verdict: impl Into<ClaimVerdict>,
     ) -> Option<Result<(), Problem>> {
+        let verdict = verdict.into();
         let mut answer = match self.begin_end(namespace, claim, &verdict)? {
             EndBegun::Now(open, ticket, answer) => {
                 // If the handler has gone, the channel returns the ticket in its error. The drop of the ticket then
@@ -60,7 +61,7 @@ impl PullQueues {
         }
     }
 
-    fn begin_end(&self, namespace: &str, claim: &str, verdict: &Verdict) -> Option<EndBegun> {
+    fn begin_end(&self, namespace: &str, claim: &str, verdict: &ClaimVerdict) -> Option<EndBegun> {
         let mut state = self.lock();
         // `state` stays locked until `endings` has the claim. So a repeated request finds the claim either open or
         // ending.
@@ -68,7 +69,11 @@ impl PullQueues {
             return Some(EndBegun::Before(before));
         }
         // Only `get` compares the namespace. Without `get`, a client could end a claim of another namespace.
-        state.claims.get(namespace, claim)?;
+        let open = state.claims.get(namespace, claim)?;
+        if open.is_once && matches!(verdict, ClaimVerdict::PutOff(_)) {
+            let message = "a timer that is delivered at most once cannot be put off";
+            return Some(EndBegun::Before(Err(Problem::field("/snooze_ms", message))));
+        }
         let open = state.claims.remove(claim)?;
         let (ticket, answer) = self.endings.begin(namespace, claim, verdict);
         Some(EndBegun::Now(open, ticket, answer))

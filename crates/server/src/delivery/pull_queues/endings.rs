@@ -1,13 +1,42 @@
 //! Keeps the claims that receivers have asked to end, until the store has confirmed the ends.
 
+use crate::delivery::retry_pause::RetryPause;
+use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tourbillon_api::{Problem, ProblemKind};
-use tourbillon_durable::Verdict;
+use tourbillon_durable::{UtcMillis, Verdict};
 
 /// The time, in milliseconds, after which a receiver should repeat a refused request.
 pub(super) const AGAIN_MS: u64 = 1_000;
+
+/// The end of a claim that its receiver asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ClaimVerdict {
+    /// The delivery has succeeded or failed.
+    Ended(Verdict),
+    /// The receiver puts the timer off for this time. Two requests with the same time ask for the same end, although
+    /// the timer would be due at different moments.
+    PutOff(Duration),
+}
+
+impl From<Verdict> for ClaimVerdict {
+    fn from(verdict: Verdict) -> Self {
+        Self::Ended(verdict)
+    }
+}
+
+impl ClaimVerdict {
+    /// Returns the verdict on the delivery. `now` is the present time of the store. A timer that is put off stays away
+    /// for at least the least pause.
+    pub(crate) fn verdict(self, now: UtcMillis, retry_pause: RetryPause) -> Verdict {
+        match self {
+            Self::Ended(verdict) => verdict,
+            Self::PutOff(pause) => Verdict::Snooze(now + pause.max(retry_pause.least)),
+        }
+    }
+}
 
 /// The answer to a receiver's request to end its claim. `None` until the outcome is known.
 pub(super) type EndAnswer = Option<Result<(), Problem>>;
@@ -20,7 +49,7 @@ pub(super) struct Endings(Mutex<HashMap<Box<str>, Ending>>);
 #[derive(Debug)]
 struct Ending {
     namespace: Box<str>,
-    verdict: Verdict,
+    verdict: ClaimVerdict,
     answer: watch::Receiver<EndAnswer>,
 }
 
@@ -35,7 +64,7 @@ impl Endings {
         &self,
         namespace: &str,
         claim: &str,
-        verdict: &Verdict,
+        verdict: &ClaimVerdict,
     ) -> Option<Result<watch::Receiver<EndAnswer>, Problem>> {
         let endings = self.lock();
         let ending = endings.get(claim)?;
@@ -49,7 +78,7 @@ impl Endings {
         self: &Arc<Self>,
         namespace: &str,
         claim: &str,
-        verdict: &Verdict,
+        verdict: &ClaimVerdict,
     ) -> (EndTicket, watch::Receiver<EndAnswer>) {
         let (sender, answer) = watch::channel(None);
         let ending = Ending { namespace: namespace.into(), verdict: verdict.clone(), answer: answer.clone() };

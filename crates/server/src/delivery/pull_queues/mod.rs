@@ -8,7 +8,8 @@
 //! ```text
 //!   timer is due ── a receiver waits ──► open claim ── ack ──► done
 //!       │    ▲                            │   │  └──── nack, time over ──► failed: again after the pause
-//!       │    └───── unpark ◄──────┐       │   └─── renew: more time, up to an hour in all
+//!       │    └───── unpark ◄──────┐       │   ├─── nack with `snooze_ms` ──► due again later, not as a failure
+//!       │                         │       │   └─── renew: more time, up to an hour in all
 //!       └── none waits ──► parked ┴───────┘ the receiver has gone before it got the claim; the service stops
 //! ```
 //!
@@ -98,8 +99,8 @@ mod receivers;
 mod tests;
 
 pub(crate) use claim::OpenClaim;
-pub(crate) use endings::EndTicket;
 pub(super) use endings::ended;
+pub(crate) use endings::{ClaimVerdict, EndTicket};
 pub(crate) use open_claims::ClaimRequest;
 pub(crate) use poll::unanswered;
 pub(crate) use queues::PullQueues;

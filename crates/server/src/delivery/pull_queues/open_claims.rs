@@ -1,6 +1,6 @@
 //! Keeps the open claims, and limits the number of each namespace's claims.
 
-use super::endings::EndTicket;
+use super::endings::{ClaimVerdict, EndTicket};
 use crate::clock::millis;
 use crate::delivery::reason::Reason;
 use crate::share::Shares;
@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tourbillon_api::{Claim, Moment};
-use tourbillon_durable::Verdict;
 
 /// A receiver's request about its open claim, for the timer's handler.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub(crate) enum ClaimRequest {
     /// request.
     Begin,
     /// Ends the delivery with this verdict. The ticket answers the receiver once the store has recorded the end.
-    End(Verdict, EndTicket),
+    End(ClaimVerdict, EndTicket),
     /// Prolongs the claim. The handler sends the new moment of expiry on this channel.
     Renew(oneshot::Sender<Moment>),
     /// The service stops, so the claim has ended. The receiver has got the timer.
@@ -42,7 +41,7 @@ pub(super) struct OpenClaims {
 pub(super) struct OpenEntry {
     namespace: Box<str>,
     /// Whether the timer is delivered at most once.
-    is_once: bool,
+    pub(super) is_once: bool,
     /// Whether the receiver has got the claim. Until then, the claim is only reserved for the receiver.
     is_handed_over: bool,
     /// The moment at which the claim was opened.

@@ -6,6 +6,7 @@ use super::*;
 use crate::delivery::parked_index::ParkedIndex;
 use crate::delivery::permits::Wanted;
 use crate::delivery::reason::Reason;
+use crate::delivery::retry_pause::RetryPause;
 use core::future::{pending, ready};
 use core::time::Duration;
 use std::collections::HashMap;
@@ -219,7 +220,7 @@ async fn ordered(queues: &Arc<PullQueues>, open: &mut OpenClaim, verdict: &Verdi
     let (at, name, wanted) = (Arc::clone(queues), open.name.clone(), verdict.clone());
     let waiting = tokio::spawn(async move { at.end("a", &name, wanted).await });
     let Some(ClaimRequest::End(got, ticket)) = open.request().await else { panic!("an end") };
-    assert_eq!(got, *verdict);
+    assert_eq!(got, verdict.clone().into());
     (waiting, ticket)
 }
 
@@ -262,18 +263,52 @@ async fn an_end_is_answered_once_the_store_has_it_and_the_same_end_again_with_it
     assert!(queues.endings.are_over());
 }
 
+/// The moment until which the timer is put off depends on the moment of the request. A repeated request asks for the
+/// same end all the same.
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_is_put_off_twice_for_the_same_time_is_put_off_once() {
+    let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
+    let mut open = fill(&queues, "a", &mut 0).remove(0);
+    let name = open.name.clone();
+    let put_off = |seconds: u64| {
+        let (at, name) = (Arc::clone(&queues), name.clone());
+        let asked = ClaimVerdict::PutOff(Duration::from_secs(seconds));
+        tokio::spawn(async move { at.end("a", &name, asked).await })
+    };
+    let first = put_off(60);
+    let Some(ClaimRequest::End(asked, ticket)) = open.request().await else { panic!("an end") };
+    let least = RetryPause { least: Duration::from_secs(90) };
+    let moment = |seconds: u64| UtcMillis::from_millis(1_000 * seconds);
+    assert_eq!(
+        asked.clone().verdict(moment(5), RetryPause { least: Duration::ZERO }),
+        Verdict::Snooze(moment(65))
+    );
+    assert_eq!(
+        asked.verdict(moment(5), least),
+        Verdict::Snooze(moment(95)),
+        "no timer comes without a pause"
+    );
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let again = put_off(60);
+    let other = put_off(61).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(other.kind, ProblemKind::ClaimEnded, "another end came first");
+    ticket.stored();
+    assert!(matches!(first.await.unwrap(), Some(Ok(()))));
+    assert!(matches!(again.await.unwrap(), Some(Ok(()))));
+}
+
 /// Checks that a receiver that asks again after its answer does not find the ended claim.
 #[test]
 fn an_end_that_was_answered_is_not_found_again() {
     for round in 0..20_000 {
         let endings = Arc::new(endings::Endings::default());
-        let (ticket, answer) = endings.begin("a", "claim", &Verdict::Done);
+        let (ticket, answer) = endings.begin("a", "claim", &Verdict::Done.into());
         std::thread::scope(|threads| {
             threads.spawn(|| ticket.stored());
             while answer.borrow().is_none() {
                 std::hint::spin_loop();
             }
-            assert!(endings.again("a", "claim", &Verdict::Done).is_none(), "round {round}");
+            assert!(endings.again("a", "claim", &Verdict::Done.into()).is_none(), "round {round}");
         });
     }
 }

@@ -149,7 +149,7 @@ impl Reports {
         }
         let view = |(host, met): (Box<str>, Met)| {
             let here = parked.iter().filter(|(reason, _)| reason.is_of_host(&host));
-            let parked = here.map(|(_, count)| count).sum();
+            let parked = here.map(|(_, timers)| timers.count).sum();
             let at_present = hosts.remove(&host).unwrap_or_default();
             endpoint(host, met, at_present, parked, now)
         };

@@ -33,7 +33,7 @@ impl Reports {
                 waiting.receivers += receivers;
             }
         };
-        self.deliveries.parked().into_iter().for_each(|(reason, count)| note(reason, count, 0));
+        self.deliveries.parked().into_iter().for_each(|(reason, timers)| note(reason, timers.count, 0));
         self.deliveries.queues().receivers().into_iter().for_each(|(reason, count)| note(reason, 0, count));
         queues.retain(|(namespace, _), _| is_wanted(namespace));
         let views = queues.into_iter().take(MOST).map(|((namespace, queue), waiting)| async move {

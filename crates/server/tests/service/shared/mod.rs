@@ -314,6 +314,22 @@ async fn a_claim_is_ended_and_prolonged_through_another_node(deployment: Deploym
     let moment = |field: &str| timer[field].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
     assert!(moment("due") - moment("scheduled") >= 60_000, "the policy's pause is longer: {timer}");
 
+    place("put-off", 60_000, 1).await;
+    let (claim, other) = fetch().await;
+    let name = claim["claim"].as_str().unwrap();
+    let (status, answer) =
+        other.send("POST", &format!("{claims}/{name}/nack"), json!({ "snooze_ms": 1_000 })).await;
+    assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
+    has_ended_for_all(name).await;
+    let (again, other) = fetch().await;
+    assert_eq!((&again["attempt"], &again["id"]), (&json!(1), &claim["id"]));
+    let both = json!({ "claims": [again["claim"], name] });
+    let (status, answer) = other.send("POST", &format!("{claims}/ack"), both).await;
+    assert_eq!((status, &answer["results"][0]["problem"]), (StatusCode::OK, &Value::Null), "{answer}");
+    assert_eq!(answer["results"][1]["problem"]["type"], "/problems/claim-ended", "{answer}");
+    let (status, _) = one.send("GET", &format!("{TIMERS}/put-off"), Value::Null).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+
     place("prolonged", 3_000, 1).await;
     let (claim, other) = fetch().await;
     let (name, begun) = (claim["claim"].as_str().unwrap(), Instant::now());

@@ -7,6 +7,7 @@
 
 mod machine;
 mod page;
+mod parked;
 
 use super::Condition;
 use super::disk::{DiskReads, StoreFiles};
@@ -21,7 +22,7 @@ use crate::state::{Counters, Events, Namespaces};
 use crate::telemetry::Telemetry;
 use core::time::Duration;
 use page::Page;
-use std::collections::BTreeMap;
+use parked::ParkedPage;
 use std::sync::Arc;
 use tourbillon_api::Moment;
 use tourbillon_callback::Caller;
@@ -38,9 +39,6 @@ const STATES: [(&str, Phase); 4] = [
     ("parked", Phase::Parked),
     ("dead", Phase::Dead),
 ];
-/// The values of the label `why` of the metric `parked`: the kinds of [`Reason`](crate::delivery::Reason) for which a
-/// timer is parked (stays in the store without a delivery, even if due).
-const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
 /// Writes the page of metrics for Prometheus.
 pub(crate) struct MetricsPage {
@@ -85,9 +83,9 @@ impl MetricsPage {
                     the time since the last look at the own shard that was left longest.";
         page.single("poll_age_seconds", "gauge", help, &poll_age.as_secs_f64());
         self.write_tenants(&mut page, counts.as_ref().ok());
+        self.write_parked(&mut page, counts.as_ref().ok());
         if let Ok(counts) = counts {
             page.counts(&counts);
-            self.write_parked(&mut page, counts.of(Phase::Parked));
         }
         page.scrub(self.timers.timer_store().scrub().unwrap_or_default());
         if let Ok(overdue) = overdue {
@@ -114,9 +112,8 @@ impl MetricsPage {
         page.add(&self.machine().await);
         self.write_ends(&mut page);
         page.add_text(self.timers.stats().prometheus());
-        // Connections and requests have their timeouts in this engine. Its metrics get their own prefix.
-        let engine = tourbillon::future::global().stats();
-        page.add_text(engine.prometheus().to_string().replace("tourbillon_", "tourbillon_engine_"));
+        // Connections and requests have their timeouts in this engine.
+        page.add_text(tourbillon::future::global().stats().prometheus());
         page.into_text()
     }
 
@@ -173,17 +170,22 @@ impl MetricsPage {
         }
     }
 
-    fn write_parked(&self, page: &mut Page, all: u64) {
-        let mut parked = BTreeMap::new();
-        for (reason, count) in self.deliveries.parked() {
-            *parked.entry(reason.word()).or_insert(0) += count;
+    /// Writes the metrics of parked timers. Without `counts`, leaves out their numbers.
+    fn write_parked(&self, page: &mut Page, counts: Option<&Counts>) {
+        let namespaces = self.namespaces.all();
+        // The timers of an unknown namespace are parked as paused.
+        let is_paused = |name: &str| namespaces.get(name).is_none_or(|namespace| namespace.limits.paused);
+        let (deliveries, is_shared) = (&self.deliveries, self.namespaces.is_shared());
+        let mut parked = ParkedPage::new(deliveries.parked(), deliveries.parked_for_others(), is_paused);
+        if let Some(counts) = counts {
+            // Where other nodes share the store, `counts` has their parked timers, too.
+            if !is_shared {
+                parked = parked.with_others_of(counts.of(Phase::Parked));
+            }
+            parked.write_counts(page);
         }
-        let known: u64 = parked.values().sum();
-        let by_reason = PARKED_FOR.map(|why| (why, parked.get(why).copied().unwrap_or(0)));
-        // `known` may exceed `all`, because the two numbers were read at different moments.
-        let others = ("other", all.saturating_sub(known));
-        let help = "Parked timers by the reason, at most some seconds ago.";
-        page.by_label("parked", "gauge", help, "why", by_reason.into_iter().chain([others]));
+        let tenants = self.in_flight.metrics().tenants.all(&namespaces.keys().map(|name| &**name).collect());
+        parked.write_ages(page, &tenants.iter().map(|(name, _)| &**name).collect::<Vec<_>>());
     }
 
     fn write_deliveries(&self, page: &mut Page) {

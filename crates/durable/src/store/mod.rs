@@ -143,7 +143,8 @@ pub enum Op {
     /// Ends a lease before a handler is called. The timer is done, and the same transaction stores the next occurrence
     /// of a series. If the timer was withdrawn during the lease, it ends as withdrawn instead. A runtime skips a
     /// delivery that is too late. It also uses this operation to remove a timer that is delivered at most once, just
-    /// before it calls the handler.
+    /// before it calls the handler. A store that cannot have this removal durable for now refuses it with
+    /// [`Phase::Leased`].
     Skip(TimerId, Token),
     /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),

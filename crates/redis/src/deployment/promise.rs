@@ -15,7 +15,7 @@
 //! A change is made before it is confirmed, so a removal without a confirmation loses a timer that is delivered at most
 //! once. So its server must first show that it confirms changes at present
 //! ([`Deployment::unconfirmed`](super::Deployment::unconfirmed)). While it does not, the removal is refused, and the
-//! timer stays leased until its lease expires.
+//! timer stays leased. The runtime gives it back after a pause.
 
 use crate::link::Witness;
 use futures_util::future::join_all;

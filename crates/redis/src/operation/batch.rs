@@ -89,7 +89,7 @@ impl Batches {
 
     /// Applies operations with [`Durability::PowerLoss`]. Refuses an operation that removes a timer which is delivered
     /// at most once, if its server does not confirm changes at present. The timer would be lost otherwise: nobody
-    /// delivers it after a removal without a confirmation. The refused timer stays leased until its lease expires.
+    /// delivers it after a removal without a confirmation. The refused timer stays leased.
     async fn apply_kept(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let shards: Vec<Option<Shard>> = ops.iter().map(|op| self.shard_of_removal(op)).collect();
         let of_removals = shards.iter().copied().flatten().collect();

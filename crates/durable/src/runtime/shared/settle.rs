@@ -2,10 +2,8 @@
 //! store. A delivery is settled only once (invariant R1 of [`delivery_loop`](crate::runtime::delivery_loop)).
 
 use super::delivery::{DeliveryEnd, Observed, Removal, UnderWay};
-use super::{Runtime, RuntimeState};
-use crate::delivery::Instead;
+use super::{Runtime, RuntimeState, Wakes};
 use crate::runtime::event::{Ending, Event};
-use crate::timer::TimerId;
 use crate::verdict::Verdict;
 use std::sync::Arc;
 use tourbillon::Timestamp;
@@ -23,9 +21,8 @@ struct Now {
 impl Runtime {
     /// Settles the delivery `number`: decides that the delivery ends with `verdict`, the handler's answer or the
     /// failure after its timeout. Returns the id of the engine's timer for this timeout, which the caller must cancel.
-    /// Does nothing and returns `None` if the delivery is already settled. If the store was asked to remove the timer
-    /// and has not answered, the removal decides what becomes of the timer. The verdict counts only if the removal is
-    /// not at the store. A timeout then puts the timer off, since the delivery has not begun and so has not failed.
+    /// Does nothing and returns `None` if the delivery is already settled. A delivery that waits for its beginning has
+    /// not failed at its timeout: it is put off.
     pub(super) fn settle(
         &self,
         number: u64,
@@ -34,19 +31,16 @@ impl Runtime {
     ) -> Option<tourbillon::TimerId> {
         let now = Now { runtime: self.moment(), store: self.store_now() };
         let mut state = self.lock();
-        let Some(mut delivery) = state.deliveries.remove(number) else {
-            let waiting = state.deliveries.stop_waiting(number)?;
-            waiting.settle_by(match is_answer {
-                true => Instead { verdict: verdict.admitted(), answered: Some(now.runtime) },
-                false => Instead::put_off(now.store),
-            });
-            drop(state);
-            waiting.wake();
-            return None;
-        };
+        let mut delivery = state.deliveries.remove(number)?;
         let (alarm, settlement) = (delivery.alarm.take(), Arc::clone(&delivery.settlement));
         if settlement.settle() {
-            self.end(&mut state, delivery, verdict, now);
+            let waits = delivery.removal == Removal::Asked || delivery.removal.is_at_store();
+            if waits && !is_answer {
+                state.give_back(delivery, now.store);
+                self.notify(&state, Wakes::any);
+            } else {
+                self.end(&mut state, delivery, verdict, now);
+            }
         }
         drop(state);
         settlement.wake();
@@ -54,53 +48,20 @@ impl Runtime {
     }
 
     /// Settles a delivery whose lease the store has already ended. No result is reported to the store. Returns false,
-    /// and does nothing, if the delivery is no longer under way.
-    pub(crate) fn settle_lost(&self, number: u64) -> bool {
+    /// and does nothing, if the delivery is neither under way nor put off. `due` is the due moment of its timer.
+    pub(crate) fn settle_lost(&self, number: u64, due: UtcMillis) -> bool {
         let at = self.store_now();
         let mut state = self.lock();
-        let Some(delivery) = state.deliveries.remove(number) else { return false };
-        if delivery.settlement.settle()
-            && let Some(Observed { attempt, .. }) = delivery.observed
-        {
-            state.settled.events.push(Event::LeaseLost { attempt, at });
+        let Some(delivery) = state.deliveries.remove_leased(number, due) else { return false };
+        let _was_put_off = delivery.settlement.settle();
+        let may_be_removed = delivery.may_be_removed;
+        if let Some(Observed { attempt, .. }) = delivery.observed {
+            state.settled.events.push(Event::LeaseLost { attempt, at, may_be_removed });
         }
         self.notify(&state, |wakes| wakes.on_requests);
         drop(state);
         delivery.settlement.wake();
         true
-    }
-
-    /// Handles the end of a removal at which the delivery of a timer that is delivered at most once begins: the store
-    /// has confirmed that it has the timer no longer. `next` is the next occurrence of the timer's series.
-    pub(crate) fn begin_removed(&self, mut delivery: UnderWay, next: Option<TimerId>) {
-        let (at, settlement) = (self.store_now(), Arc::clone(&delivery.settlement));
-        delivery.removal = Removal::Done;
-        if let Some(observed) = &mut delivery.observed {
-            observed.next = next;
-        }
-        let alarm = delivery.alarm;
-        let mut state = self.lock();
-        let is_awaited = state.deliveries.stop_waiting(delivery.number).is_some();
-        if is_awaited {
-            settlement.remove();
-            state.deliveries.insert(delivery);
-        } else if let Some(observed) = delivery.observed {
-            // Nobody waits for this delivery, and the timer is lost. This ends the delivery: its handler is not called.
-            state.settled.events.push(observed.ended_removed(at, Ending::GivenBack));
-        }
-        drop(state);
-        if !is_awaited && let Some(alarms) = self.alarms.get() {
-            alarms.cancel(alarm);
-        }
-        settlement.wake();
-    }
-
-    /// Settles a delivery that must not begin, since the store has not removed its timer, or nobody knows whether it
-    /// has.
-    pub(crate) fn settle_unremoved(&self, delivery: &UnderWay) {
-        let _was_given_up = self.lock().deliveries.stop_waiting(delivery.number);
-        let _was_settled = delivery.settlement.settle();
-        delivery.settlement.wake();
     }
 
     /// Turns the verdict of a settled delivery into the operation that reports the result to the store. The operation
@@ -126,6 +87,10 @@ impl Runtime {
             return;
         }
         let op = delivery.op_of(verdict);
-        state.settled.ends.push(DeliveryEnd { delivery, op });
+        match delivery.removal.is_at_store() {
+            // The operation counts if the store has not removed the timer.
+            true => state.deliveries.leave_at_store(delivery, Some(op)),
+            false => state.settled.ends.push(DeliveryEnd { delivery, op }),
+        }
     }
 }

@@ -46,6 +46,9 @@ impl Runtime {
     ) -> Option<Box<Kept>> {
         let at = self.store_now();
         let mut state = self.lock();
+        // The runtime must not look idle before the answer is counted and reported. The loop sets the number anew after
+        // it has polled its calls.
+        state.unanswered.ends += 1;
         let left = state.deliveries.take_left(number);
         let is_left = left.is_some();
         let (mut delivery, instead) = match left {

@@ -199,10 +199,10 @@ impl Delivery {
     /// A timer that is delivered at most once leaves the store at this moment. The call returns true once the store has
     /// confirmed the removal with the durability [`PowerLoss`](crate::store::Durability::PowerLoss). It returns false,
     /// and the handler must not act, if the timer was cancelled or replaced, if the lease was lost, or if the store has
-    /// not removed the timer in time. The timer is then delivered again after a pause. If nobody knows whether the store
-    /// has removed the timer, it may be lost. Such a delivery is over, and so the runtime usually drops the handler's
-    /// future before it sees this answer. For any other delivery, the call returns true at
-    /// once, unless the delivery [is over](Self::is_over).
+    /// not removed the timer in time. The timer is then delivered again after a pause. If nobody knows whether the
+    /// store has removed the timer, it may be lost. Such a delivery is over, and so the runtime usually drops the
+    /// handler's future before it sees this answer. For any other delivery, the call returns true at once, unless the
+    /// delivery [is over](Self::is_over).
     ///
     /// # Cancellation
     ///

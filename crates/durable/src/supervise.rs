@@ -25,8 +25,8 @@ pub(crate) trait Supervisor: Send + Sync {
     fn may_call(&self, number: u64) -> Permission;
 
     /// Keeps the work of a delivery whose removal takes long ([`Permission::Later`]), and records that its place is
-    /// free. The work is handed to an executor again once the store has removed the timer. Returns the work if the store
-    /// has answered since.
+    /// free. The work is handed to an executor again once the store has removed the timer. Returns the work if the
+    /// store has answered since.
     fn keep(&self, number: u64, work: Kept) -> Option<Kept>;
 
     /// Records the verdict of the handler of the delivery `number`.

@@ -14,11 +14,11 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Builder, Durable, Ending, Event, Spec, Verdict};
 
-const LEASE: Duration = Duration::from_secs(1);
+pub(crate) const LEASE: Duration = Duration::from_secs(1);
 
 /// The answer of the store to the first removal that it gets.
 #[derive(Clone, Debug)]
-enum Fate {
+pub(crate) enum Fate {
     Normal,
     /// The store gets this operation just before the removal.
     After(Op),
@@ -53,19 +53,19 @@ struct Gate {
 }
 
 /// A hook that decides the fate of removals, and keeps their durabilities and the sizes of their calls.
-struct Fates {
-    fate: Mutex<Fate>,
+pub(crate) struct Fates {
+    pub(crate) fate: Mutex<Fate>,
     durabilities: Mutex<Vec<Durability>>,
-    sizes: Mutex<Vec<usize>>,
+    pub(crate) sizes: Mutex<Vec<usize>>,
     gate: Mutex<Gate>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Fates {
-    fn new(fate: Fate) -> Self {
+    pub(crate) fn new(fate: Fate) -> Self {
         Self {
             fate: Mutex::new(fate),
             durabilities: Mutex::default(),
@@ -74,7 +74,7 @@ impl Fates {
         }
     }
 
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         let mut gate = lock(&self.gate);
         gate.is_open = true;
         gate.wakers.drain(..).for_each(Waker::wake);
@@ -160,18 +160,18 @@ impl Hook for Fates {
 }
 
 /// The numbers of the timers whose handlers were called, each with the stored timer at the call.
-type Calls = Arc<Mutex<Vec<(u64, Option<Timer>)>>>;
+pub(crate) type Calls = Arc<Mutex<Vec<(u64, Option<Timer>)>>>;
 
 /// A runtime whose handler notes its calls.
-struct World {
-    store: Arc<Hooked<Fates>>,
-    durable: Durable,
-    calls: Calls,
+pub(crate) struct World {
+    pub(crate) store: Arc<Hooked<Fates>>,
+    pub(crate) durable: Durable,
+    pub(crate) calls: Calls,
     events: Arc<Mutex<Vec<String>>>,
 }
 
 impl World {
-    fn new(fate: Fate, settings: impl FnOnce(Builder) -> Builder) -> Self {
+    pub(crate) fn new(fate: Fate, settings: impl FnOnce(Builder) -> Builder) -> Self {
         let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Fates::new(fate)));
         let (calls, events) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Vec<String>>>::default());
         let (called, observed, read) = (Arc::clone(&calls), Arc::clone(&events), Arc::clone(&store));
@@ -199,7 +199,7 @@ impl World {
         Self { store, durable, calls, events }
     }
 
-    fn schedule(&self, number: u64) -> TimerId {
+    pub(crate) fn schedule(&self, number: u64) -> TimerId {
         let spec = Spec::new(Note(number)).id(TimerId::from_u128(number.into())).key(format!("key {number}"));
         self.durable.handle().schedule_blocking(spec.at_most_once()).unwrap().id()
     }
@@ -208,13 +208,13 @@ impl World {
         lock(&self.events).clone()
     }
 
-    fn is_idle(&self) {
+    pub(crate) fn is_idle(&self) {
         assert!(self.durable.handle().await_idle(secs(20)), "{:?}", self.durable.handle());
     }
 
     /// Asserts the numbers of the timers whose handlers were called. None of these timers was stored at the call.
     #[track_caller]
-    fn assert_called(&self, numbers: &[u64]) {
+    pub(crate) fn assert_called(&self, numbers: &[u64]) {
         let calls = lock(&self.calls);
         assert_eq!(calls.iter().map(|(number, _)| *number).collect::<Vec<_>>(), numbers);
         assert!(calls.iter().all(|(_, stored)| stored.is_none()), "{calls:?}");
@@ -543,115 +543,6 @@ fn a_handler_whose_time_passes_before_it_begins_loses_no_timer() {
         });
         assert_eq!(stored().failures, u32::from(!asks), "a delivery that was asked to begin is no failure");
     }
-}
-
-/// The store answers no removal, for longer than a lease. More timers wait for that than the runtime has places.
-#[test]
-fn removals_without_an_answer_hold_up_nothing_else() {
-    const ONCE: u64 = 20;
-    let world = World::new(Fate::Silent, |builder| builder.workers(4));
-    for number in 1..=ONCE {
-        world.schedule(number);
-    }
-    eventually(|| !lock(&world.store.hook().sizes).is_empty());
-    let begin = Instant::now();
-    let mut others = 0;
-    while begin.elapsed() < 5 * LEASE {
-        others += 1;
-        let other = Instant::now();
-        world.durable.handle().schedule_blocking(Spec::new(Note(1_000 + others))).unwrap();
-        eventually(|| world.durable.handle().stats().done == others);
-        // The first removals leave their places after a second.
-        assert!(other.elapsed() < secs(2), "{:?}", other.elapsed());
-    }
-    assert!(others > 20, "{others}");
-    let stats = world.durable.handle().stats();
-    assert_eq!((stats.delivered, stats.leases_lost, stats.lost), (others, 0, 0));
-    eventually(|| world.durable.handle().stats().running == 0);
-    world.store.hook().open();
-    eventually(|| world.durable.handle().stats().done == others + ONCE);
-    world.is_idle();
-    let mut once: Vec<u64> = lock(&world.calls).iter().map(|(number, _)| *number).collect();
-    once.retain(|number| *number <= ONCE);
-    once.sort_unstable();
-    assert_eq!(once, (1..=ONCE).collect::<Vec<_>>());
-    let stats = world.durable.handle().stats();
-    assert_eq!((stats.leases_lost, stats.ends_lost, stats.lost), (0, 0, 0));
-}
-
-/// The store cannot remove timers for a while. However many wait, only one of them asks after each pause. Their
-/// lateness is that of their own moments.
-#[test]
-fn a_store_that_cannot_remove_timers_is_asked_once_for_each_pause() {
-    const ONCE: u64 = 600;
-    let world = World::new(Fate::Unable, |builder| builder.lease(secs(60)).workers(4));
-    for number in 1..=ONCE {
-        world.schedule(number);
-    }
-    let begin = Instant::now();
-    eventually(|| lock(&world.store.hook().sizes).len() >= 5);
-    let first = pollster::block_on(world.store.get(TimerId::from_u128(1).into())).unwrap().unwrap();
-    std::thread::sleep(secs(1).saturating_sub(begin.elapsed()));
-    let before = world.durable.handle().stats();
-    std::thread::sleep(secs(1));
-    let stats = world.durable.handle().stats();
-    let next_due = stats.next_due.expect("they are overdue");
-    assert!(stats.delivered == 0 && next_due < first.due + secs(1), "{stats:?}");
-    assert!(stats.released < 50 && stats.claims < before.claims + 50, "{stats:?}");
-    let sizes = lock(&world.store.hook().sizes).clone();
-    assert!(sizes[1..].iter().all(|size| *size == 1) && sizes.len() < 20, "{sizes:?}");
-    *lock(&world.store.hook().fate) = Fate::Normal;
-    eventually(|| world.durable.handle().stats().done == ONCE);
-    world.is_idle();
-    let stats = world.durable.handle().stats();
-    assert_eq!((stats.delivered, stats.leases_lost, lock(&world.calls).len()), (ONCE, 0, 600));
-    assert!(stats.lateness.max >= secs(2), "{:?}", stats.lateness);
-}
-
-#[test]
-fn a_timer_that_is_too_late_after_a_removal_was_refused_is_skipped() {
-    let world = World::new(Fate::Unable, |builder| builder);
-    let misfire = tourbillon_durable::policy::Misfire::Within(Duration::from_millis(200));
-    let policy = tourbillon_durable::policy::Policy { misfire, ..Default::default() };
-    let spec = Spec::new(Note(1)).policy(policy).at_most_once();
-    world.durable.handle().schedule_blocking(spec).unwrap();
-    eventually(|| !lock(&world.store.hook().sizes).is_empty());
-    std::thread::sleep(secs(1));
-    *lock(&world.store.hook().fate) = Fate::Normal;
-    eventually(|| world.durable.handle().stats().skipped == 1);
-    world.is_idle();
-    world.assert_called(&[]);
-}
-
-/// The removal uses up most of the time of the handler. The handler then has its whole time again.
-#[test]
-fn the_time_of_a_handler_begins_with_its_delivery() {
-    let fates = Fates::new(Fate::Late { fails: false });
-    let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), fates));
-    let is_over = Arc::<Mutex<Option<bool>>>::default();
-    let noted = Arc::clone(&is_over);
-    let durable = Durable::builder_on(Arc::<Hooked<Fates>>::clone(&store))
-        .bytes_handler("print", move |_, delivery| {
-            let noted = Arc::clone(&noted);
-            async move {
-                assert!(delivery.begin().await);
-                std::thread::sleep(Duration::from_millis(600));
-                *lock(&noted) = Some(delivery.is_over());
-            }
-        })
-        .begins_itself("print")
-        .start()
-        .unwrap();
-    let policy =
-        tourbillon_durable::policy::Policy { timeout: Duration::from_millis(900), ..Default::default() };
-    let spec = Spec::new(Vec::new()).policy(policy).at_most_once();
-    durable.handle().schedule_bytes_blocking("print", spec).unwrap();
-    eventually(|| !lock(&store.hook().sizes).is_empty());
-    std::thread::sleep(Duration::from_millis(500));
-    store.hook().open();
-    eventually(|| lock(&is_over).is_some());
-    assert_eq!(*lock(&is_over), Some(false));
-    eventually(|| durable.handle().stats().done == 1);
 }
 
 #[test]

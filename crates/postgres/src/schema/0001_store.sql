@@ -666,7 +666,7 @@ CREATE FUNCTION tourbillon.tick(
     now bigint, is_same boolean, next_due bigint, has_late boolean, snapshot text, free bigint, has_sums boolean
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    -- A sign of life does not wait for a standby: without signs of life, other nodes would take the shards over.
+    -- A sign of life does not wait for a standby. Otherwise other nodes would take the shards over.
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM tourbillon.sign(p_now, p_node, p_name, p_version, p_ttl, p_listens);
     RETURN QUERY SELECT p.*, EXISTS (SELECT 1 FROM tourbillon.tally OFFSET 100)

@@ -139,8 +139,9 @@ impl DeliveryLoop<'_> {
     }
 
     /// Records the new ends of the leases that the store has renewed. Each lease lasts at least until the moment
-    /// `until`. Returns the numbers of the deliveries whose leases are lost, and the due moments of their timers. Includes deliveries that have begun since
-    /// the renewal was sent, because the timers of such deliveries may have waited for an answer with their leases.
+    /// `until`. Returns the numbers of the deliveries whose leases are lost, and the due moments of their timers.
+    /// Includes deliveries that have begun since the renewal was sent, because the timers of such deliveries may have
+    /// waited for an answer with their leases.
     fn note_renewal(&self, answer: &Answer, until: UtcMillis) -> Vec<(u64, UtcMillis)> {
         let mut lost = Vec::new();
         for delivery in self.runtime.lock().deliveries.leased_mut() {

@@ -107,8 +107,8 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Begins the delivery of a claimed timer. If the timer is delivered at most once, and cannot be removed at present,
-    /// its delivery is put off.
+    /// Begins the delivery of a claimed timer. If the timer is delivered at most once, and cannot be removed at
+    /// present, its delivery is put off.
     pub(super) fn begin_one(&self, leased: Leased, now: UtcMillis) {
         let is_once = leased.timer.policy.guarantee == Guarantee::AtMostOnce;
         let shut = if is_once { self.removals.shut_lane(leased.timer.id) } else { None };

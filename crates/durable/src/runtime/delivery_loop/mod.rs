@@ -19,8 +19,8 @@
 //!
 //! # States
 //! The shared state ([`RuntimeState`](super::shared::RuntimeState)) has the stage of the runtime (`stage`), the present
-//! work of the thread (`activity`), and the alarm of the next renewal (`requests.renewal`). Ends, removals, renewals and
-//! unparks have states of their own ([`ends`], [`removals`], [`renewals`], [`unparks`]).
+//! work of the thread (`activity`), and the alarm of the next renewal (`requests.renewal`). Ends, removals, renewals
+//! and unparks have states of their own ([`ends`], [`removals`], [`renewals`], [`unparks`]).
 //!
 //! | `stage` | claims | renewals | ends with |
 //! |---|---|---|---|
@@ -60,9 +60,9 @@
 //! # Wake-ups
 //! All calls at the store share one waker. The waker sets `poll` under the lock and notifies the thread. The thread
 //! clears `poll` under the lock. Then it polls five kinds of calls: the call that it waits for, the removals, the ends,
-//! the renewal, and the unparks. A waker that is called after a poll sets `poll` again. The thread sees the new value before it
-//! sleeps, since it reads `poll` and begins to sleep under one lock. A call that is polled without need returns
-//! `Pending` again. Each new call is polled once after it was made, so that it gets the waker.
+//! the renewal, and the unparks. A waker that is called after a poll sets `poll` again. The thread sees the new value
+//! before it sleeps, since it reads `poll` and begins to sleep under one lock. A call that is polled without need
+//! returns `Pending` again. Each new call is polled once after it was made, so that it gets the waker.
 //!
 //! # Why no timers are loaded ahead
 //! The store's index by due moment is the queue, and each claim returns the moment at which the next timer is due. So

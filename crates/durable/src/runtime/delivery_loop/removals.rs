@@ -1,9 +1,9 @@
 //! Has timers removed from the store that are delivered at most once, before their deliveries begin.
 //!
-//! A *removal* is an [`Op::Skip`] with [`Durability::PowerLoss`], sent when the handler is about to be called or asks to
-//! begin. The handler may act only after the answer that this removal took effect. Each removal is sent once. If it does
-//! not take effect, the timer is given back by an [`Op::Release`] and keeps its due moment, and a later claim delivers
-//! it. So a cancellation, a late delivery and a step of the clock are judged anew, as for any timer.
+//! A *removal* is an [`Op::Skip`] with [`Durability::PowerLoss`], sent when the handler is about to be called or asks
+//! to begin. The handler may act only after the answer that this removal took effect. Each removal is sent once. If it
+//! does not take effect, the timer is given back by an [`Op::Release`] and keeps its due moment, and a later claim
+//! delivers it. So a cancellation, a late delivery and a step of the clock are judged anew, as for any timer.
 //!
 //! # The states of a delivery at most once
 //! All of these deliveries have a lease, which is renewed, except in the state *begun*.
@@ -18,13 +18,14 @@
 //! | begun | `Done` | held | under way | as a delivery at least once, but nothing is stored. Without an answer of the handler: *lost* |
 //! | lost | `Done` | free | over | |
 //!
-//! [`Stats::lost`](crate::Stats::lost) counts *lost*. A removal whose answer is lost may have taken effect. Its timer is
-//! put off, and the release finds no lease. The event about this lost lease says that the timer may be removed.
+//! [`Stats::lost`](crate::Stats::lost) counts *lost*. A removal whose answer is lost may have taken effect. Its timer
+//! is put off, and the release finds no lease. The event about this lost lease says that the timer may be removed.
 //!
 //! # Lanes
-//! Removals have lanes of their own, one for each part of the store, beside the ends of deliveries. They wait for a disk
-//! or for replicas, which ends and claims do not. So a removal holds up no claim, no end and no renewal. A lane has one
-//! call at the store, with at most [`REMOVALS`] removals: if the answer to a call is lost, all its timers may be lost.
+//! Removals have lanes of their own, one for each part of the store, beside the ends of deliveries. They wait for a
+//! disk or for replicas, which ends and claims do not. So a removal holds up no claim, no end and no renewal. A lane
+//! has one call at the store, with at most [`REMOVALS`] removals: if the answer to a call is lost, all its timers may
+//! be lost.
 //!
 //! | gate of a lane | a delivery that asks | begins with | ends with |
 //! |---|---|---|---|
@@ -32,8 +33,8 @@
 //! | `Shut` | is put off; so is a timer that is claimed, without a place | | the call is answered: `Open`. The end of the pause: `Ajar` |
 //! | `Ajar` | is the next try, a call of its own: `Shut` | the end of a pause. It gives back the timer that is due first | a try; [`LONGEST`] without a try: the next timer is given back |
 //!
-//! The pauses grow up to [`Backoff::new`]. When the gate opens, all timers of the lane are given back that were put off.
-//! So a part that cannot remove timers costs one delivery for each pause, however many timers wait for it.
+//! The pauses grow up to [`Backoff::new`]. When the gate opens, all timers of the lane are given back that were put
+//! off. So a part that cannot remove timers costs one delivery for each pause, however many timers wait for it.
 //!
 //! The timer of a removal that is held by another program ([`Outcome::Held`](crate::store::Outcome::Held)) is put off
 //! for [`HELD`]. Its release is then held, too, until that program's transaction ends.

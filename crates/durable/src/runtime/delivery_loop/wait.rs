@@ -164,8 +164,8 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Sends the removals that wait to be sent, polls those that are at the store, and gives back the timers whose pauses
-    /// are over.
+    /// Sends the removals that wait to be sent, polls those that are at the store, and gives back the timers whose
+    /// pauses are over.
     fn drive_removals(&mut self, context: &mut Context<'_>) {
         let asked = {
             let mut state = self.runtime.lock();
@@ -278,8 +278,8 @@ impl DeliveryLoop<'_> {
     }
 
     /// Returns true if the delivery loop must poll the futures of its calls to the store: a call has made progress, a
-    /// pause is over, a removal waits to be sent, or the stop of the runtime has just been requested. If `takes_ends` is
-    /// true, also returns true if results of deliveries wait to be sent.
+    /// pause is over, a removal waits to be sent, or the stop of the runtime has just been requested. If `takes_ends`
+    /// is true, also returns true if results of deliveries wait to be sent.
     fn has_calls(&self, state: &RuntimeState, takes_ends: bool) -> bool {
         state.requests.poll
             || takes_ends && !state.settled.ends.is_empty()

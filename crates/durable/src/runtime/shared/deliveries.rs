@@ -79,8 +79,8 @@ impl Deliveries {
         core::mem::take(&mut self.under_way).into_values()
     }
 
-    /// Asks for the removal of the timer of a delivery that wants to begin. Returns the lease of the timer, or `None` if
-    /// the delivery has been settled since it wanted to begin.
+    /// Asks for the removal of the timer of a delivery that wants to begin. Returns the lease of the timer, or `None`
+    /// if the delivery has been settled since it wanted to begin.
     pub(crate) fn send_removal(&mut self, number: u64) -> Option<(TimerId, Token)> {
         let delivery = self.under_way.get_mut(&number)?;
         if delivery.removal != Removal::Asked {

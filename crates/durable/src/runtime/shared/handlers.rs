@@ -150,8 +150,8 @@ impl RuntimeState {
         self.requests.look |= self.backlog.is_withheld;
     }
 
-    /// Begins a delivery. If the timer is delivered at most once, the store must remove it first. The delivery loop then
-    /// gets a request for this removal.
+    /// Begins a delivery. If the timer is delivered at most once, the store must remove it first. The delivery loop
+    /// then gets a request for this removal.
     fn begin(&mut self, number: u64) -> Permission {
         let Some(delivery) = self.deliveries.get_mut(number) else { return Permission::Refused };
         match delivery.removal {

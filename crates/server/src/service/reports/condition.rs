@@ -154,8 +154,8 @@ impl Condition {
         Ok(counts)
     }
 
-    /// Returns the time since the due moment of the oldest timer that is pending, or that this node has put off. Zero if
-    /// no such timer is due.
+    /// Returns the time since the due moment of the oldest timer that is pending, or that this node has put off. Zero
+    /// if no such timer is due.
     pub(crate) async fn overdue(&self, now: UtcMillis) -> Result<Duration, StoreError> {
         let store = self.timers.timer_store();
         let pending = store.upcoming(UtcMillis::ZERO, now, 1).await?.first().map(|(due, _)| *due);

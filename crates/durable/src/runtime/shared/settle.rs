@@ -2,10 +2,17 @@
 //! store. A delivery is settled only once (invariant R1 of [`delivery_loop`](crate::runtime::delivery_loop)).
 
 use super::delivery::{DeliveryEnd, Observed, Removal, UnderWay};
+use super::put_off::{PUT_OFF, Until};
+use super::removing::{RemovalAnswer, ended_unremoved};
 use super::{Runtime, RuntimeState, Wakes};
+use crate::delivery::Settlement;
 use crate::runtime::event::{Ending, Event};
+use crate::state::Phase;
+use crate::store::{Op, Outcome};
+use crate::supervise::Kept;
 use crate::verdict::Verdict;
 use std::sync::Arc;
+use std::time::Instant;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
@@ -62,6 +69,110 @@ impl Runtime {
         drop(state);
         delivery.settlement.wake();
         true
+    }
+
+    /// Handles the answer to the removal of the delivery `number`. If the timer may still be stored, its delivery is
+    /// put off until the end of the pause `until`. Returns the work of a handler that must be handed to an executor
+    /// again, because it has not waited on its thread.
+    pub(crate) fn removal_answered(
+        &self,
+        number: u64,
+        answer: RemovalAnswer,
+        until: Until,
+    ) -> Option<Box<Kept>> {
+        let at = self.store_now();
+        let mut state = self.lock();
+        // The runtime must not look idle before the answer is counted and reported. The loop sets the number anew after
+        // it has polled its calls.
+        state.unanswered.ends += 1;
+        let left = state.deliveries.take_left(number);
+        let is_left = left.is_some();
+        let (mut delivery, instead) = match left {
+            Some(left) => (left.delivery, left.instead),
+            None => match state.deliveries.remove(number) {
+                Some(delivery) => (delivery, None),
+                // A delivery whose removal is at the store is in one of these places.
+                None => return None,
+            },
+        };
+        let kept = delivery.kept.take();
+        let settlement = Arc::clone(&delivery.settlement);
+        if let RemovalAnswer::Outcome(outcome @ Outcome::Ended { phase: Phase::Done, next, .. }) = &answer {
+            delivery.removal = Removal::Done;
+            if let Some(observed) = &mut delivery.observed {
+                observed.next = *next;
+            }
+            let (id, key) = (delivery.id, delivery.key.clone());
+            let called = delivery.begun.is_some().then_some((delivery.alarm.take(), delivery.timeout));
+            match is_left {
+                // The delivery was settled before it has begun.
+                true => state.lose(delivery, at),
+                false => {
+                    if called.is_some() {
+                        self.reporter.delivered();
+                    }
+                    settlement.remove();
+                    state.deliveries.insert(delivery);
+                }
+            }
+            self.notify(&state, |wakes| wakes.on_requests);
+            drop(state);
+            settlement.wake();
+            if let Some((alarm, timeout)) = called {
+                self.cancel_timeout(alarm);
+                if !is_left {
+                    // The handler has its whole time from the beginning of the delivery.
+                    self.set_timeout(number, timeout);
+                }
+            }
+            self.reporter.removed(id, key, outcome);
+            return kept.filter(|_| !is_left);
+        }
+        delivery.removal = Removal::Asked;
+        delivery.may_be_removed |= matches!(answer, RemovalAnswer::Unknown);
+        let _was_left = settlement.settle();
+        if answer.puts_off() {
+            match instead {
+                Some(op) => state.settled.ends.push(DeliveryEnd { delivery, op }),
+                // An executor that drops all its work must not get the timer again at once.
+                None if is_left => state.put_off(delivery, Until::Moment(Instant::now() + PUT_OFF)),
+                None => state.put_off(delivery, until),
+            }
+            drop(state);
+            settlement.wake();
+            return None;
+        }
+        let alarm = delivery.alarm.take();
+        state.settled.events.extend(ended_unremoved(&mut delivery, &answer, at));
+        drop(state);
+        settlement.wake();
+        self.cancel_timeout(alarm);
+        match answer {
+            RemovalAnswer::Outcome(outcome) => {
+                self.reporter.ended(&delivery, &Op::Skip(delivery.id, delivery.token), &outcome);
+            }
+            RemovalAnswer::Unknown | RemovalAnswer::GivenUp => self.reporter.ends_lost(1),
+        }
+        None
+    }
+
+    /// Notes that the removals of these deliveries take long. Handlers that were not called leave their threads.
+    pub(crate) fn note_long_removals(&self, numbers: &[u64]) {
+        let waiting: Vec<Arc<Settlement>> = {
+            let mut state = self.lock();
+            numbers.iter().filter_map(|number| state.deliveries.note_long_removal(*number)).collect()
+        };
+        waiting.iter().for_each(|settlement| settlement.wake());
+    }
+
+    /// Puts deliveries off that have asked for the removals of their timers, until the end of the pause `until`.
+    /// Leaves out deliveries that have been settled since.
+    pub(crate) fn put_off_asked(&self, numbers: impl IntoIterator<Item = u64>, until: Until) {
+        let settled: Vec<Arc<Settlement>> = {
+            let mut state = self.lock();
+            numbers.into_iter().filter_map(|number| state.put_off_asked(number, until)).collect()
+        };
+        settled.iter().for_each(|settlement| settlement.wake());
     }
 
     /// Turns the verdict of a settled delivery into the operation that reports the result to the store. The operation

@@ -68,7 +68,7 @@ impl Recheck {
     /// or after `now`.
     pub(super) fn next(&self, now: Timestamp, deadline: Timestamp) -> Timestamp {
         let part = deadline.as_nanos().saturating_sub(now.as_nanos()) / PART;
-        let lead = part.min(COALESCED * SCALE / self.rate.max(1) << UNIT);
+        let lead = part.min((COALESCED * SCALE / self.rate.max(1)) << UNIT);
         let together = (lead >> UNIT).saturating_mul(self.rate) / SCALE;
         if together < FEWEST { deadline } else { on_a_grid(deadline, lead) }
     }

@@ -4,12 +4,10 @@ use crate::panics::survive;
 use crate::policy::Guarantee;
 use crate::state::Token;
 use crate::timer::{Timer, TimerId};
-use crate::verdict::Verdict;
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
 /// A delivery of a timer, as its handler gets it.
@@ -78,6 +76,8 @@ pub(crate) enum Permission {
     /// The store has not confirmed yet that it has removed the timer. [`Settlement::wake`] wakes the delivery's future
     /// after the store's answer.
     Awaited,
+    /// As `Awaited`, but the store takes long, so the thread of the handler must not wait.
+    Later,
     Refused,
 }
 
@@ -99,28 +99,7 @@ struct Settled {
     is_settled: bool,
     /// True if the store has removed the timer, because it is delivered at most once and its delivery has begun.
     is_removed: bool,
-    /// The end of the delivery if the timer is still stored. `None` unless the end was decided while the store was
-    /// asked to remove the timer.
-    instead: Option<Instead>,
     wakers: Vec<Waker>,
-}
-
-/// The end of a delivery, decided while the store was asked to remove the delivery's timer.
-#[derive(Debug)]
-pub(crate) struct Instead {
-    pub(crate) verdict: Verdict,
-    /// The moment of the handler's answer, by the runtime's clock. `None` if the runtime has decided the end.
-    pub(crate) answered: Option<Timestamp>,
-}
-
-/// The pause before a timer is delivered again, after the runtime has ended a delivery that had not begun.
-pub(crate) const PUT_OFF: Duration = Duration::from_secs(1);
-
-impl Instead {
-    /// Makes an end by which the timer stays stored, and is due again [`PUT_OFF`] after the store's time `now`.
-    pub(crate) fn put_off(now: UtcMillis) -> Self {
-        Self { verdict: Verdict::Snooze(now + PUT_OFF), answered: None }
-    }
 }
 
 impl Settlement {
@@ -134,21 +113,6 @@ impl Settlement {
     #[must_use = "only the caller that gets `true` may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)
-    }
-
-    /// Settles a delivery (decides its end) while the store is asked to remove its timer. If the timer is not removed,
-    /// `instead` is the end of the delivery. Does nothing if the delivery is already settled. The caller must then call
-    /// [`wake`](Self::wake).
-    pub(crate) fn settle_by(&self, instead: Instead) {
-        let mut inner = self.lock();
-        if !core::mem::replace(&mut inner.is_settled, true) {
-            inner.instead = Some(instead);
-        }
-    }
-
-    /// Removes and returns the end that [`settle_by`](Self::settle_by) has stored. `None` if no end is stored.
-    pub(crate) fn take_instead(&self) -> Option<Instead> {
-        self.lock().instead.take()
     }
 
     /// Notes that the store has removed the timer, which is delivered at most once. The caller must then call
@@ -216,6 +180,14 @@ impl Delivery {
         }
     }
 
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn settlement(&self) -> Arc<Settlement> {
+        Arc::clone(&self.lease)
+    }
+
     /// Returns true if the timer is delivered at most once.
     #[must_use]
     pub fn is_once(&self) -> bool {
@@ -227,10 +199,11 @@ impl Delivery {
     ///
     /// A timer that is delivered at most once leaves the store at this moment. The call returns true once the store has
     /// confirmed the removal with the durability [`PowerLoss`](crate::store::Durability::PowerLoss). It returns false,
-    /// and the handler must not act, if the timer was cancelled or replaced, if the lease was lost, or if it is unknown
-    /// whether the store has removed the timer. In the last case, the timer may be lost. Usually the runtime drops the
-    /// handler's future before the call returns false, because the delivery is over. For a timer that is delivered at
-    /// least once, the call returns true at once, unless the delivery [is over](Self::is_over).
+    /// and the handler must not act, if the timer was cancelled or replaced, if the lease was lost, or if the store has
+    /// not removed the timer in time. The timer is then delivered again after a pause. If nobody knows whether the
+    /// store has removed the timer, it may be lost. Such a delivery is over, and so the runtime usually drops the
+    /// handler's future before it sees this answer. For any other delivery, the call returns true at once, unless the
+    /// delivery [is over](Self::is_over).
     ///
     /// # Cancellation
     ///
@@ -267,7 +240,7 @@ impl Delivery {
             }
             match self.runtime.upgrade().map(|runtime| runtime.begin(self.number)) {
                 Some(Permission::Granted) => Poll::Ready(true),
-                Some(Permission::Awaited) => Poll::Pending,
+                Some(Permission::Awaited | Permission::Later) => Poll::Pending,
                 Some(Permission::Refused) | None => Poll::Ready(false),
             }
         })

@@ -24,6 +24,11 @@ pub(crate) trait Supervisor: Send + Sync {
     ///   deliveries itself, `may_call` asks the store to remove the timer.
     fn may_call(&self, number: u64) -> Permission;
 
+    /// Keeps the work of a delivery whose removal takes long ([`Permission::Later`]), and records that its place is
+    /// free. The work is handed to an executor again once the store has removed the timer. Returns the work if the
+    /// store has answered since.
+    fn keep(&self, number: u64, work: Kept) -> Option<Kept>;
+
     /// Records the verdict of the handler of the delivery `number`.
     fn answered(&self, number: u64, verdict: Verdict);
 
@@ -47,6 +52,8 @@ enum Step {
     Ready(Arc<dyn Handler>, Box<[u8]>, Delivery),
     Running(Answering),
     Ended,
+    /// The runtime keeps the work, and the place of the handler is free.
+    Kept,
 }
 
 /// The values from which [`supervise`] makes the work of a delivery.
@@ -57,6 +64,19 @@ pub(crate) struct Assignment {
     pub(crate) payload: Box<[u8]>,
     pub(crate) delivery: Delivery,
     pub(crate) settlement: Arc<Settlement>,
+}
+
+/// The work of a delivery that has left its thread, because the removal of its timer takes long.
+pub(crate) struct Kept {
+    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) payload: Box<[u8]>,
+    pub(crate) delivery: Delivery,
+}
+
+impl core::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Kept").field("delivery", &self.delivery).finish_non_exhaustive()
+    }
 }
 
 /// Makes the work of a delivery, for an executor to run.
@@ -74,11 +94,13 @@ impl Future for Supervised {
             this.finish();
             return Poll::Ready(());
         }
-        if matches!(this.step, Step::Ready(..)) {
+        while matches!(this.step, Step::Ready(..)) {
             match this.supervisor.may_call(this.number) {
-                Permission::Granted => {}
+                Permission::Granted => break,
                 Permission::Awaited => return Poll::Pending,
                 Permission::Refused => return Poll::Ready(()),
+                Permission::Later if this.is_kept() => return Poll::Ready(()),
+                Permission::Later => {}
             }
         }
         let poll = || {
@@ -93,7 +115,7 @@ impl Future for Supervised {
                 Step::Running(answering) => answering.as_mut().poll(context),
                 // This arm does not occur. A delivery whose step is `Ended` is settled, and the poll has returned
                 // above.
-                Step::Ready(..) | Step::Ended => Poll::Ready(Verdict::Done),
+                Step::Ready(..) | Step::Ended | Step::Kept => Poll::Ready(Verdict::Done),
             }
         };
         let error = |panic: &(dyn Any + Send)| {
@@ -111,6 +133,16 @@ impl Future for Supervised {
 }
 
 impl Supervised {
+    /// Leaves the thread, because the removal of the timer takes long. Returns false if the store has answered since.
+    fn is_kept(&mut self) -> bool {
+        let step = core::mem::replace(&mut self.step, Step::Kept);
+        let Step::Ready(handler, payload, delivery) = step else { return true };
+        let back = self.supervisor.keep(self.number, Kept { handler, payload, delivery });
+        let Some(Kept { handler, payload, delivery }) = back else { return true };
+        self.step = Step::Ready(handler, payload, delivery);
+        false
+    }
+
     /// Drops the handler's future. If the drop panics, the panic is caught.
     fn finish(&mut self) {
         let step = core::mem::replace(&mut self.step, Step::Ended);
@@ -121,6 +153,9 @@ impl Supervised {
 /// Reports to the runtime that the work of a delivery has ended, or that an executor has dropped the work early.
 impl Drop for Supervised {
     fn drop(&mut self) {
+        if matches!(self.step, Step::Kept) {
+            return;
+        }
         // `finish` drops the handler's future, so it comes before `returned`, which frees the handler's place.
         self.finish();
         self.supervisor.returned(self.number);

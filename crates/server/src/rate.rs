@@ -64,6 +64,20 @@ impl Rate {
         }
     }
 
+    /// Returns the moment of the slot that an event has taken last.
+    pub(crate) fn last(&self) -> Option<Instant> {
+        self.next.checked_sub(self.step)
+    }
+
+    /// Gives back a slot whose event did not take place, for the next event. A slot that no event could take any more
+    /// has passed without an event, like a slot that nobody wanted. So no span of time gets more events than without
+    /// this call.
+    pub(crate) fn give_back(&mut self, slot: Instant, now: Instant, window: Window) {
+        if now <= slot + window.lag {
+            self.next = self.next.checked_sub(self.step).unwrap_or(self.next);
+        }
+    }
+
     /// Returns the number of slots that events can take now. If there are none, fails with the moment from which an
     /// event can take a slot.
     pub(crate) fn free(&self, now: Instant, window: Window) -> Result<usize, Instant> {
@@ -128,6 +142,36 @@ mod tests {
         assert!(rate.take(later, WINDOW).is_err());
         rate.set(1_000);
         assert!(rate.take(later, WINDOW).is_ok());
+    }
+
+    /// Half of the events give their slots back at once, and others a second later.
+    #[test]
+    fn a_slot_that_is_given_back_in_time_goes_to_the_next_event() {
+        for (rest, most) in [(Duration::ZERO, 95..=105), (Duration::from_secs(1), 48..=55)] {
+            let begin = Instant::now();
+            let mut rate = Rate::new(100, begin);
+            let (mut used, mut number, mut given_back) = (0, 0, std::collections::VecDeque::new());
+            for ms in 0..1_000 {
+                let now = begin + Duration::from_millis(ms);
+                while given_back.front().is_some_and(|(at, _)| *at <= now) {
+                    let (_, slot) = given_back.pop_front().unwrap();
+                    rate.give_back(slot, now, WINDOW);
+                }
+                while rate.take(now, WINDOW).is_ok() {
+                    number += 1;
+                    match number % 2 {
+                        0 => used += 1,
+                        _ => given_back.push_back((now + rest, rate.last().unwrap())),
+                    }
+                    if rest.is_zero()
+                        && let Some((_, slot)) = given_back.pop_front()
+                    {
+                        rate.give_back(slot, now, WINDOW);
+                    }
+                }
+            }
+            assert!(most.contains(&used), "{rest:?}: {used}");
+        }
     }
 
     #[test]

@@ -128,7 +128,8 @@ pub enum Ending {
     /// The runtime has no handler for the timer's kind.
     NoHandler,
     /// The timer was given back to the store, and no attempt was counted. Either the runtime stops, or the lease ended
-    /// before the handler was called, or the executor dropped the work. A timer that is delivered at most once is lost
+    /// before the handler was called, or the executor dropped the work, or the store could not remove a timer that is
+    /// delivered at most once. A timer that is delivered at most once is lost
     /// instead if its delivery had begun; its phase is then done. If such a timer was cancelled or replaced just before
     /// its delivery would have begun, its phase is withdrawn.
     GivenBack,
@@ -182,6 +183,9 @@ pub enum Event {
         attempt: Arc<Attempt>,
         /// The moment at which the runtime noticed that the lease was lost, or had ended.
         at: UtcMillis,
+        /// True if the timer is delivered at most once, and the store was asked to remove it without a known outcome.
+        /// If the store no longer has the timer, it is probably lost.
+        may_be_removed: bool,
     },
     /// The result of a delivery could not be stored, because calls at the store failed. Normally the timer is
     /// delivered again once the lease has ended. A timer that is delivered at most once may be lost: if the result is
@@ -191,6 +195,9 @@ pub enum Event {
         attempt: Arc<Attempt>,
         /// The moment at which the runtime gave up its attempts to store the result.
         at: UtcMillis,
+        /// True if the timer is delivered at most once, and the store was asked to remove it without a known outcome.
+        /// If the store no longer has the timer, it is probably lost.
+        may_be_removed: bool,
     },
     /// A lease was ended because its holder was gone, for example after the process had died. There is no such event
     /// for a timer that is delivered at most once and is pending again: its delivery had not begun.

@@ -7,7 +7,7 @@ use super::times::Times;
 use crate::panics::survive;
 use crate::state::Phase;
 use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
-use crate::timer::Timer;
+use crate::timer::{Timer, TimerId};
 use crate::verdict::Verdict;
 use core::fmt;
 use core::time::Duration;
@@ -25,7 +25,8 @@ pub(crate) type Observe = Arc<dyn Fn(&Event) + Send + Sync>;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The number of deliveries that have begun.
+    /// The number of deliveries that have begun: their handlers were called. The delivery of a timer at most once has
+    /// begun once the store has removed the timer.
     pub delivered: u64,
     /// The number of deliveries that succeeded.
     pub done: u64,
@@ -52,6 +53,11 @@ pub struct Stats {
     /// The number of deliveries whose result could not be reported to the store. Normally the timers of these
     /// deliveries are delivered again. Timers that are delivered at most once may be lost.
     pub ends_lost: u64,
+    /// The number of timers that are delivered at most once, and that the store has removed for deliveries which did
+    /// not go on: nobody waited for the removal any more, the executor dropped the handler's work, or the runtime
+    /// stopped. A timer whose removal has no known outcome does not count here: it counts in `leases_lost` or
+    /// `ends_lost`.
+    pub lost: u64,
     /// The number of stored records that could not be read.
     pub quarantined: u64,
     /// The number of errors that calls at the store returned.
@@ -74,7 +80,8 @@ pub struct Stats {
     pub running: usize,
     /// The number of these handlers whose deliveries have ended, for example because the handler's timeout has passed.
     pub overrun: usize,
-    /// The due moment of the first pending timer, as the last claim found it. `None` if no timer was pending.
+    /// The due moment of the first timer that is pending, as the last claim found it, or that the runtime has put off.
+    /// `None` if there was no such timer.
     pub next_due: Option<UtcMillis>,
 }
 
@@ -115,6 +122,7 @@ impl Stats {
         series("unknown_kind_total", "counter", "Due timers without a handler.", &self.unknown_kind);
         series("leases_lost_total", "counter", "Deliveries whose lease was lost.", &self.leases_lost);
         series("ends_lost_total", "counter", "Ends that could not be reported.", &self.ends_lost);
+        series("lost_total", "counter", "Removed timers whose deliveries did not go on.", &self.lost);
         series("quarantined_total", "counter", "Records that could not be read.", &self.quarantined);
         series("store_errors_total", "counter", "Errors of the store.", &self.store_errors);
         series("claims_total", "counter", "Claims.", &self.claims);
@@ -265,7 +273,7 @@ impl Reporter {
         }
     }
 
-    /// Counts a delivery whose work was handed to an executor.
+    /// Counts a delivery that has begun.
     pub(crate) fn delivered(&self) {
         self.lock().stats.delivered += 1;
     }
@@ -293,9 +301,9 @@ impl Reporter {
 
     /// Counts what followed from the removal of a timer that is delivered at most once, at the beginning of its
     /// delivery.
-    pub(crate) fn removed(&self, delivery: &UnderWay, outcome: &Outcome) {
+    pub(crate) fn removed(&self, id: TimerId, key: Option<Box<str>>, outcome: &Outcome) {
         if let Outcome::Ended { skipped: count @ 1.., .. } = outcome {
-            self.left_out(&[LeftOut { id: delivery.id, key: delivery.key.clone(), count: *count }]);
+            self.left_out(&[LeftOut { id, key, count: *count }]);
         }
     }
 

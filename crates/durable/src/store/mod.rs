@@ -143,7 +143,7 @@ pub enum Op {
     /// Ends a lease without an answer of the handler. The timer is done, and a next occurrence is stored as for
     /// [`Ack`](Self::Ack). If the timer was withdrawn during the lease, it ends as withdrawn instead. A runtime uses
     /// this operation for a delivery that is too late, and to remove a timer that is delivered at most once when its
-    /// delivery begins.
+    /// delivery begins. A store that cannot have this removal durable for now refuses it with [`Phase::Leased`].
     Skip(TimerId, Token),
     /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),

@@ -9,6 +9,7 @@ mod handlers;
 mod held;
 mod once;
 mod parts;
+mod put_off;
 mod races;
 mod simulation;
 mod stores;

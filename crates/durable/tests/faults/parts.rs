@@ -77,6 +77,11 @@ impl Parts {
         self.durable().handle().schedule_blocking(Spec::new(Note(number)).id(id(number))).unwrap();
     }
 
+    fn schedule_once(&self, number: u64) {
+        let spec = Spec::new(Note(number)).id(id(number)).at_most_once();
+        self.durable().handle().schedule_blocking(spec).unwrap();
+    }
+
     fn deliveries(&self, number: u64) -> u32 {
         self.seen.lock().unwrap().get(&id(number)).copied().unwrap_or(0)
     }
@@ -124,6 +129,37 @@ fn an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
     assert_eq!(parts.left(), BTreeMap::from([(Phase::Leased, 1)]), "its end has no answer yet");
     parts.failing.hook().come_back(false);
     parts.assert_once(others + 1);
+}
+
+/// Tests timers at most once of a part that does not answer, more of them than the runtime has places. The timers of
+/// other parts go on, with both guarantees. Afterwards each is delivered once.
+#[test]
+fn removals_without_an_answer_delay_no_other_part_and_lose_no_timer() {
+    const ONCE: u64 = 40;
+    let parts = Parts::start();
+    parts.failing.hook().leave(AWAY, false);
+    (0..ONCE).for_each(|timer| parts.schedule_once(number(AWAY, timer)));
+    let (begin, mut longest, mut others) = (Instant::now(), Duration::ZERO, 0);
+    while begin.elapsed() < 4 * LEASE {
+        let number = number(if others % 2 == 0 { 2 } else { 3 }, others);
+        let placed = Instant::now();
+        match others % 3 {
+            0 => parts.schedule(number),
+            _ => parts.schedule_once(number),
+        }
+        eventually(|| parts.done() > others);
+        longest = longest.max(placed.elapsed());
+        others += 1;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("{others} timers beside removals without an answer, the slowest in {longest:?}");
+    // The first removals leave their places after a second.
+    assert!(longest < secs(2), "{longest:?}");
+    assert_eq!(parts.left(), BTreeMap::from([(Phase::Leased, ONCE)]));
+    let stats = parts.durable().handle().stats();
+    assert_eq!((stats.leases_lost, stats.lost), (0, 0));
+    parts.failing.hook().come_back(false);
+    parts.assert_once(others + ONCE);
 }
 
 /// Tests ends of deliveries that wait for a part without answers. The ends are sent in order once the part answers.

@@ -43,10 +43,7 @@ struct Away {
 
 /// Returns the timer whose delivery the operation ends. `None` if the operation ends no delivery.
 fn id_of(op: &Op) -> Option<TimerId> {
-    match op {
-        Op::Ack(id, _) | Op::Fail(id, ..) | Op::Snooze(id, ..) | Op::Release(id, _) => Some(*id),
-        _ => None,
-    }
+    op.ended_delivery().map(|(id, _)| id)
 }
 
 impl Failures {

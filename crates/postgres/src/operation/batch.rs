@@ -6,6 +6,7 @@ use super::transaction::{Act, Transactions, Work};
 use super::unpark::unpark;
 use crate::link::{Failure, Session};
 use std::sync::Arc;
+use tourbillon_durable::state::{Phase, Refusal};
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 
@@ -20,8 +21,10 @@ impl Batches {
     ///
     /// - A single creation is stored by the queue of creations, together with the creations of other calls.
     /// - A single [`Op::Unpark`] is repeated while transactions of callers have locked timers that it must unpark.
-    /// - If each operation ends a delivery, the transaction does not wait long for transactions of callers. If such a
-    ///   transaction has locked the timer of an operation, the operation has the outcome [`Outcome::Held`].
+    /// - If each operation ends a delivery, the transaction does not wait long for transactions of callers. An
+    ///   operation whose timer is held has the outcome [`Outcome::Held`].
+    /// - Removals of timers before their deliveries at most once are refused while the server does not confirm commits.
+    ///   Their timers stay leased.
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -46,6 +49,9 @@ impl Batches {
             }
             _ => {}
         }
+        if is_synced && ops.iter().all(is_removal) && !self.transactions.are_confirmed().await? {
+            return Ok(vec![Outcome::Refused(Refusal::State(Phase::Leased)); ops.len()]);
+        }
         match ops.iter().all(is_end) {
             true => self.transactions.transact(durability, &ApplyEnds(ops)).await,
             false => self.transactions.transact(durability, &Apply(ops)).await,
@@ -63,6 +69,12 @@ impl Batches {
     async fn flush(&self) -> Result<(), StoreError> {
         self.transactions.transact(Durability::PowerLoss, &Flush).await
     }
+}
+
+/// Returns whether an operation removes a timer before its delivery, if the timer is delivered at most once. A runtime
+/// sends such operations in calls of their own.
+fn is_removal(op: &Op) -> bool {
+    matches!(op, Op::Skip(..))
 }
 
 /// The transaction of [`Batches::flush`]. Its commit brings all earlier commits to the disk. A transaction without a

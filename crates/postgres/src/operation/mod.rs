@@ -4,6 +4,7 @@
 mod apply;
 mod batch;
 mod columns;
+mod confirmation;
 mod creations;
 mod imports;
 mod needs;

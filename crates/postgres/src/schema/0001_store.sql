@@ -666,6 +666,8 @@ CREATE FUNCTION tourbillon.tick(
     now bigint, is_same boolean, next_due bigint, has_late boolean, snapshot text, free bigint, has_sums boolean
 ) LANGUAGE plpgsql AS $$
 BEGIN
+    -- A sign of life does not wait for a standby. Otherwise other nodes would take the shards over.
+    PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM tourbillon.sign(p_now, p_node, p_name, p_version, p_ttl, p_listens);
     RETURN QUERY SELECT p.*, EXISTS (SELECT 1 FROM tourbillon.tally OFFSET 100)
         FROM tourbillon.peek(p_now, p_node, p_owned, p_mark_due, p_mark_id, p_seen, p_again, p_lanes, p_lane_dues,
@@ -683,6 +685,8 @@ END $$;
 -- Adds up the changes of the numbers of timers. Another transaction that does so at the same time is not waited for.
 CREATE FUNCTION tourbillon.fold() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    -- The sums are the same before and after.
+    PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM 1 FROM tourbillon.setting s FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
         WITH gone AS (DELETE FROM tourbillon.tally RETURNING *)

@@ -12,10 +12,10 @@
 //! once, for all of its scripts. It also asks the witnesses of scripts that have changed nothing: a call that is
 //! repeated after a lost answer finds its own change, which may be on no replica yet.
 //!
-//! A change is made before it is confirmed, so a removal without a confirmation loses a timer that is delivered at
-//! most once. Before such a removal, the timer's server must therefore show that it confirms changes at present
-//! ([`Deployment::unconfirmed`](super::Deployment::unconfirmed)). Until the server shows this, the removal is
-//! refused, and the timer stays leased until its lease expires.
+//! A change is made before it is confirmed, so a removal without a confirmation loses a timer that is delivered at most
+//! once. So its server must first show that it confirms changes at present
+//! ([`Deployment::unconfirmed`](super::Deployment::unconfirmed)). While it does not, the removal is refused, and the
+//! timer stays leased. The runtime gives it back after a pause.
 
 use crate::link::Witness;
 use futures_util::future::join_all;

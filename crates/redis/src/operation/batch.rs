@@ -87,9 +87,9 @@ impl Batches {
         self.transactions.node.wake_if_unknown(result)
     }
 
-    /// Applies operations with [`Durability::PowerLoss`]. Refuses to remove an at-most-once timer before its
-    /// delivery while the timer's server confirms no changes: after a removal without a confirmation, nobody
-    /// delivers the timer. The refused timer stays leased until its lease expires.
+    /// Applies operations with [`Durability::PowerLoss`]. Refuses an operation that removes a timer which is delivered
+    /// at most once, if its server does not confirm changes at present. The timer would be lost otherwise: nobody
+    /// delivers it after a removal without a confirmation. The refused timer stays leased.
     async fn apply_kept(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let shards: Vec<Option<Shard>> = ops.iter().map(|op| self.shard_of_removal(op)).collect();
         let of_removals = shards.iter().copied().flatten().collect();

@@ -106,7 +106,7 @@ fn beside_a_dead_replica_a_timer_at_most_once_waits_and_delays_no_other() {
     let (p50, p90) = (late[late.len() / 2], late[late.len() * 9 / 10]);
     drop(writeln!(io::stderr(), "beside timers at most once and a dead replica: p50 {p50:?}, p90 {p90:?}"));
     assert_eq!(late.len(), OTHERS, "none comes twice");
-    assert!(p50 < WAIT, "{p50:?}");
+    assert!(p90 < WAIT, "{p90:?}");
     replica.restart();
     let all = OTHERS + ONCE as usize;
     eventually("each is delivered once the replica is back", || seen.lock().unwrap().len() == all);

@@ -60,6 +60,41 @@ struct Paced {
     coming_until: Instant,
 }
 
+/// The permission for a delivery to begin. If it is dropped before the delivery has begun, its slot of the namespace's
+/// rate goes to the next delivery.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) permit: Permit,
+    pub(crate) namespace: Arc<Namespace>,
+    slot: Option<Slot>,
+}
+
+impl Place {
+    /// Notes that the delivery has begun.
+    pub(crate) fn begun(&mut self) {
+        if let Some(slot) = &mut self.slot {
+            slot.is_used = true;
+        }
+    }
+}
+
+/// A slot of a namespace's rate. Its drop gives the slot back unless it was used.
+#[derive(Debug)]
+struct Slot {
+    admission: Arc<Admission>,
+    name: Box<str>,
+    moment: Instant,
+    is_used: bool,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.admission.give_back_slot(&self.name, self.moment);
+        }
+    }
+}
+
 impl Admission {
     pub(crate) fn new(namespaces: Arc<Namespaces>, parked: Arc<ParkedIndex>, limits: DeliveryLimits) -> Self {
         let permits = Arc::new(Permits::new(parked, limits.at_prompt_host));
@@ -83,7 +118,7 @@ impl Admission {
     ///
     /// Fails if the namespace is paused, or if the wait would be too long. The caller must then park the timer (leave
     /// it in the store without a delivery) for the returned reason.
-    pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
+    pub(crate) async fn enter(self: &Arc<Self>, name: &str, to: &[Reason]) -> Result<Place, Reason> {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
         let mut request = |reason, limit| requests.push(PermitRequest { reason, limit });
@@ -99,17 +134,20 @@ impl Admission {
         let permit = self.permits.enter(requests).await?;
         // The namespace may have been paused or changed while the delivery waited for its permits.
         let namespace = self.namespace(name)?;
-        // The slot is taken last, because a slot cannot be given back.
+        let mut slot = None;
+        // The slot is taken last, because it can be given back only for a short time.
         if let Some(per_second) = namespace.limits.rate_per_second {
-            let rest = self.take_slot(name, per_second).ok_or_else(|| Reason::Rate(name.into()))?;
+            let (rest, moment) = self.take_slot(name, per_second).ok_or_else(|| Reason::Rate(name.into()))?;
+            slot = moment.map(|moment| self.slot(name, moment));
             if !rest.is_zero() {
                 tokio::time::sleep(rest).await;
             }
         }
-        Ok((permit, namespace))
+        Ok(Place { permit, namespace, slot })
     }
 
-    fn take_slot(&self, name: &str, per_second: u32) -> Option<Duration> {
+    /// Takes a slot of a namespace's rate. Returns the time until the slot's moment, and this moment.
+    fn take_slot(&self, name: &str, per_second: u32) -> Option<(Duration, Option<Instant>)> {
         let now = Instant::now();
         let mut rates = self.rates();
         // `entry` would copy the name for each delivery.
@@ -121,7 +159,18 @@ impl Admission {
         // Any arrival counts, because a delivery does not show whether its timer was parked. So the number may be zero.
         paced.coming = paced.coming.saturating_sub(1);
         paced.rate.set(per_second);
-        paced.rate.take(now, WINDOW).ok()
+        let rest = paced.rate.take(now, WINDOW).ok()?;
+        Some((rest, paced.rate.last()))
+    }
+
+    fn slot(self: &Arc<Self>, name: &str, moment: Instant) -> Slot {
+        Slot { admission: Arc::clone(self), name: name.into(), moment, is_used: false }
+    }
+
+    fn give_back_slot(&self, name: &str, slot: Instant) {
+        if let Some(paced) = self.rates().get_mut(name) {
+            paced.rate.give_back(slot, Instant::now(), WINDOW);
+        }
     }
 
     /// Notes that a namespace has changed, for [`renew_limits`](Self::renew_limits).

@@ -61,11 +61,12 @@ impl CallbackHandler {
             Reason::host(&delivery.namespace, &host),
             Reason::path(&delivery.namespace, &host, callback.path()),
         ];
-        let (mut permit, namespace) = match self.admission.enter(&delivery.namespace, &to).await {
+        let mut place = match self.admission.enter(&delivery.namespace, &to).await {
             Ok(entered) => entered,
             Err(held_back) => return park(&held_back),
         };
         // The list of allowed hosts may have changed after the timer's creation.
+        let namespace = Arc::clone(&place.namespace);
         if !allows_host(&namespace.limits, &host) {
             return Verdict::Dead(format!("{BLOCKED}: {}", blocked::host_words(&host)).into());
         }
@@ -83,6 +84,7 @@ impl CallbackHandler {
         if !self.observer.begin(delivery, work).await {
             return Verdict::Retry { error: "the delivery ended before it began".into(), after: None };
         }
+        place.begun();
         let secrets = secrets(&namespace, self.store.now());
         let id = delivery.id.to_string();
         let scheduled = delivery.scheduled.to_string();
@@ -105,7 +107,7 @@ impl CallbackHandler {
         // The drop ends the span, which covers only the attempt.
         drop(span);
         if let Some(works) = shows(&outcome) {
-            permit.note(works);
+            place.permit.note(works);
         }
         match outcome {
             Outcome::Delivered(_) => Verdict::Done,

@@ -219,7 +219,8 @@ impl Deliveries {
         }
         let (parked, unparker) = (Arc::clone(&self.parked), Arc::clone(&self.unparker));
         let reconciler = Arc::clone(&self.reconciler);
-        task::start(reconciler.run(store, parked, unparker, self.events.clone()));
+        let in_flight = Arc::clone(&self.observer.in_flight);
+        task::start(reconciler.run(store, parked, unparker, in_flight, self.events.clone()));
         task::start(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some()));
     }
 

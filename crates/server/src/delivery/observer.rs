@@ -119,10 +119,12 @@ impl Observer {
                     ..event(kind, &attempt.namespace)
                 });
             }
-            Event::LeaseLost { attempt, .. } | Event::EndLost { attempt, .. } => {
-                self.reconciler.add(attempt.id);
+            Event::LeaseLost { attempt, at, may_be_removed }
+            | Event::EndLost { attempt, at, may_be_removed } => {
+                let removed = may_be_removed.then(|| (Arc::clone(attempt), *at));
+                self.reconciler.add(attempt.id, removed);
             }
-            Event::Expired { id, phase: Phase::Dead, .. } => self.reconciler.add(*id),
+            Event::Expired { id, phase: Phase::Dead, .. } => self.reconciler.add(*id, None),
             _ => {}
         }
     }

@@ -59,9 +59,9 @@ impl PullHandler {
             if !arrival.is_awaited().await {
                 return park(&reason);
             }
-            // `enter` also takes a slot of the namespace's rate, which cannot be given back. So the timer looks for a
-            // receiver first.
-            let place = match self.admission.enter(name, &[]).await {
+            // `enter` also takes a slot of the namespace's rate, which can be given back only for a short time. So the
+            // timer looks for a receiver first.
+            let mut place = match self.admission.enter(name, &[]).await {
                 Ok(place) => place,
                 Err(held_back) => return park(&held_back),
             };
@@ -74,7 +74,10 @@ impl PullHandler {
             let until = (self.store.now() + timeout).into();
             let claim = claim(name, delivery, &span, work, body.clone(), until);
             match arrival.hand_over(&claim, delivery.is_once()) {
-                Some(open) => break (place, span, open, claim),
+                Some(open) => {
+                    place.begun();
+                    break (place, span, open, claim);
+                }
                 // Another timer got the receiver first, the receiver has gone away, or the namespace has reached its
                 // limit of open claims.
                 None => span.discard(),

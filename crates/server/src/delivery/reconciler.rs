@@ -3,12 +3,14 @@
 //! If the store does not confirm the end of a delivery, the runtime counts the lease as lost, although the store may
 //! have the end. The timer may then be dead, or parked without an entry in the index of parked timers. So the
 //! reconciler reads such timers from the store. It also reads timers that died when their lease expired, because the
-//! event about such a death has only the id.
+//! event about such a death has only the id. A timer at most once that is not found, and that the store was asked to
+//! remove, is lost.
 
 use super::died::Died;
 use super::parked_index::ParkedIndex;
 use super::reason::Reason;
 use super::unparker::Unparker;
+use crate::record::{InFlight, LOST};
 use crate::state::{Events, event};
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,6 +20,7 @@ use tourbillon_api::{self as api, EventKind};
 use tourbillon_durable::state::State;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Attempt, UtcMillis};
 
 /// The greatest number of timers that wait until the reconciler reads them from the store. Further timers are not
 /// added. Instead the reconciler reads the reasons of all parked timers, once it has read the waiting timers.
@@ -33,14 +36,18 @@ pub(crate) struct Reconciler {
 
 #[derive(Debug, Default)]
 struct Unknown {
-    timers: VecDeque<TimerId>,
+    timers: VecDeque<(TimerId, Option<Removed>)>,
     are_too_many: bool,
 }
+
+/// The delivery of a timer at most once that the store was asked to remove without a known outcome, and the moment at
+/// which the delivery ended.
+type Removed = (Arc<Attempt>, UtcMillis);
 
 /// The next read from the store: a timer, or the reasons of all parked timers.
 #[derive(Debug, PartialEq, Eq)]
 enum Read {
-    One(TimerId),
+    One(TimerId, Option<Removed>),
     AllParked,
 }
 
@@ -49,11 +56,12 @@ impl Reconciler {
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the reconciler read a timer from the store again. Returns without blocking.
-    pub(crate) fn add(&self, id: TimerId) {
+    /// Makes the reconciler read a timer from the store again. `removed` is the delivery for which the store may have
+    /// removed the timer. Returns without blocking.
+    pub(crate) fn add(&self, id: TimerId, removed: Option<Removed>) {
         let mut unknown = self.lock();
         if unknown.timers.len() < MOST {
-            unknown.timers.push_back(id);
+            unknown.timers.push_back((id, removed));
         } else {
             unknown.are_too_many = true;
         }
@@ -69,18 +77,19 @@ impl Reconciler {
 
     fn next(&self) -> Option<Read> {
         let mut unknown = self.lock();
-        let one = unknown.timers.pop_front().map(Read::One);
+        let one = unknown.timers.pop_front().map(|(id, removed)| Read::One(id, removed));
         one.or_else(|| core::mem::take(&mut unknown.are_too_many).then_some(Read::AllParked))
     }
 
     /// Reads from the store each timer that was passed to [`add`](Self::add). If the timer is parked, adds it to the
-    /// index `parked`. If the timer is dead, logs its death and sends an event. Ends once the service stops and closes
-    /// the index `parked`.
+    /// index `parked`. If the timer is dead, logs its death and sends an event. If it was removed for a delivery that
+    /// has not begun, records this end and sends an event. Ends once the service stops and closes the index `parked`.
     pub(crate) async fn run(
         self: Arc<Self>,
         store: Arc<dyn TimerStore>,
         parked: Arc<ParkedIndex>,
         unparker: Arc<Unparker>,
+        in_flight: Arc<InFlight>,
         events: Events,
     ) {
         while !parked.is_closed() {
@@ -89,15 +98,29 @@ impl Reconciler {
                 // not missed.
                 None => self.changed.notified().await,
                 Some(Read::AllParked) => unparker.find_parked(&*store).await,
-                Some(Read::One(id)) => match store.get(id.into()).await {
-                    Ok(timer) => timer.iter().for_each(|timer| settle(timer, &parked, &events)),
+                Some(Read::One(id, removed)) => match store.get(id.into()).await {
+                    Ok(Some(timer)) => settle(&timer, &parked, &events),
+                    Ok(None) => removed.iter().for_each(|removed| end(removed, &in_flight, &events)),
                     Err(_) => {
-                        self.lock().timers.push_front(id);
+                        self.lock().timers.push_front((id, removed));
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
             }
         }
+    }
+}
+
+/// Records the end of a timer that has left the store without a delivery.
+fn end((attempt, at): &Removed, in_flight: &InFlight, events: &Events) {
+    if in_flight.removed(attempt, *at) {
+        events.show(|| api::Event {
+            id: Some(attempt.id.to_string()),
+            key: attempt.key.as_deref().map(str::to_owned),
+            attempt: Some(attempt.attempt),
+            detail: Some(LOST.to_owned()),
+            ..event(EventKind::Failed, &attempt.namespace)
+        });
     }
 }
 
@@ -132,10 +155,10 @@ mod tests {
     fn the_number_of_timers_to_read_is_bounded() {
         let reconciler = Reconciler::default();
         for number in 0..MOST as u128 + 5 {
-            reconciler.add(TimerId::from_u128(number));
+            reconciler.add(TimerId::from_u128(number), None);
         }
         for number in 0..MOST as u128 {
-            assert_eq!(reconciler.next(), Some(Read::One(TimerId::from_u128(number))));
+            assert_eq!(reconciler.next(), Some(Read::One(TimerId::from_u128(number), None)));
         }
         assert_eq!((reconciler.next(), reconciler.next()), (Some(Read::AllParked), None));
     }

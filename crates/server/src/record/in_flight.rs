@@ -234,8 +234,12 @@ impl InFlight {
             Event::Ended { attempt, at, ending, took, phase, .. } => {
                 self.ended(attempt, *at, ending, *took, *phase)
             }
-            Event::LeaseLost { attempt, at } => self.lost(attempt, *at, RepeatCause::LeaseLost),
-            Event::EndLost { attempt, at } => self.lost(attempt, *at, RepeatCause::EndLost),
+            Event::LeaseLost { attempt, at, may_be_removed } => {
+                self.lost(attempt, *at, RepeatCause::LeaseLost, *may_be_removed)
+            }
+            Event::EndLost { attempt, at, may_be_removed } => {
+                self.lost(attempt, *at, RepeatCause::EndLost, *may_be_removed)
+            }
             Event::Expired { id, at, phase } => {
                 self.expired(*id, *at, *phase);
                 None
@@ -268,6 +272,9 @@ impl InFlight {
         let word = outcome.map_or("skipped", outcome_name);
         self.metrics.fired.of(word).add(1);
         self.metrics.tenants.of(&attempt.namespace).fired.of(word).add(1);
+        if is_lost(ending, phase) {
+            self.metrics.lost.add(1);
+        }
         if phase == Phase::Done && *ending == Ending::Answered(Verdict::Done) {
             self.metrics.to_ack.record(at - attempt.due);
         }
@@ -328,9 +335,19 @@ impl InFlight {
         status
     }
 
-    fn lost(&self, attempt: &Attempt, at: UtcMillis, cause: RepeatCause) -> Option<u16> {
+    /// Records the end of a delivery whose result is not known. If the timer may be removed, the reconciler finds out
+    /// whether it is lost ([`removed`](Self::removed)).
+    fn lost(
+        &self,
+        attempt: &Attempt,
+        at: UtcMillis,
+        cause: RepeatCause,
+        may_be_removed: bool,
+    ) -> Option<u16> {
         let mut state = self.lock();
-        state.fingerprints.remove(&attempt.id);
+        if !may_be_removed {
+            state.fingerprints.remove(&attempt.id);
+        }
         self.metrics.fired.of("lost").add(1);
         self.metrics.tenants.of(&attempt.namespace).fired.of("lost").add(1);
         // A delivery that had not started has not reached its receiver, so it is neither an attempt nor a duplicate.
@@ -343,6 +360,28 @@ impl InFlight {
         let status = past.status;
         state.history.attempted(attempt.id, known(attempt), past);
         status
+    }
+
+    /// Records the end of a timer that is delivered at most once, and that the store no longer has: it was asked to
+    /// remove the timer, its answer was lost, and no delivery has begun. Returns false if another end of the timer is
+    /// known.
+    pub(crate) fn removed(&self, attempt: &Attempt, at: UtcMillis) -> bool {
+        let mut state = self.lock();
+        let fingerprint = state.fingerprints.remove(&attempt.id);
+        if state.has_ended(attempt.id) || state.running.contains_key(&attempt.id) {
+            return false;
+        }
+        self.idempotency.ended(&attempt.namespace, attempt.id, fingerprint);
+        self.metrics.lost.add(1);
+        let past = PastAttempt {
+            ended: Some(at.into()),
+            outcome: Some(AttemptOutcome::Lost),
+            error: Some(LOST.into()),
+            ..without_start(attempt, at, None)
+        };
+        state.history.attempted(attempt.id, known(attempt), past);
+        state.history.ended(attempt.id, known(attempt), at, EndKind::Failed, Some(LOST));
+        true
     }
 
     /// Records that a timer's lease (the exclusive right to deliver the timer) expired before the delivery ended.

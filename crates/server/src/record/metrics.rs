@@ -35,6 +35,8 @@ pub(crate) struct Metrics {
     pub(crate) fired: ByWord<Counter, 7>,
     /// The number of timers that died, by the reason.
     pub(crate) dead: ByWord<Counter, 6>,
+    /// The number of timers that are delivered at most once, and that have left the store without a delivery.
+    pub(crate) lost: Counter,
     /// The number of deliveries that the service repeats although the receiver may have got them already, by the cause
     /// of the repetition.
     pub(crate) duplicates: ByWord<Counter, 5>,
@@ -53,6 +55,7 @@ impl Default for Metrics {
             // appears with this step.
             fired: ByWord::new(["delivered", "failed", "dead", "parked", "skipped", "given-back", "lost"]),
             dead: ByWord::new(["blocked-destination", "gone", "deliveries", "plan", "failures", "refused"]),
+            lost: Counter::default(),
             duplicates: ByWord::new(["no-answer", "lease-lost", "end-lost", "given-back", "process-died"]),
             callbacks: ByWord::new([
                 "2xx",

@@ -30,6 +30,8 @@ pub(crate) enum Fails {
     RemovalsWait,
     /// Every removal of a timer that is delivered at most once fails for good, without an effect.
     RemovalsFail,
+    /// Every removal of a timer that is delivered at most once takes effect, and its answer is lost.
+    RemovalAnswers,
 }
 
 /// A store in memory whose calls fail as a test wants.
@@ -106,7 +108,8 @@ impl Hook for Faults {
         };
         let mut fails = self.fails.lock().unwrap();
         match (&mut *fails, kind) {
-            (Fails::Answers, Kind::Change { .. } | Kind::Removal) => {
+            (Fails::Answers, Kind::Change { .. })
+            | (Fails::Answers | Fails::RemovalAnswers, Kind::Removal) => {
                 let answer = pass_on();
                 Box::pin(async move {
                     answer.await?;

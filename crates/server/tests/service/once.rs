@@ -56,6 +56,7 @@ async fn await_removal(store: &Faulty) {
     eventually("a removal", async || (store.hook().waiting() > 0).then_some(())).await;
 }
 
+/// Tests a cancellation during a removal. The receiver goes on to wait, and gets the next timer of the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancellation_that_meets_the_removal_keeps_the_timer_from_its_receiver() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,13 +69,33 @@ async fn a_cancellation_that_meets_the_removal_keeps_the_timer_from_its_receiver
         let cancelled = inside.send("DELETE", path, Value::Null).await;
         store.hook().fail(Fails::Nothing);
         store.hook().let_removal_go();
+        await_end(&inside, path).await;
+        place(&inside, "/v1/namespaces/shop/timers/next").await;
         cancelled.json()
     };
     let (claims, cancelled) = tokio::join!(fetch(&inside, 20_000), cancelled);
-    assert_eq!((&claims, &cancelled["result"]), (&json!([]), &json!("in-flight")));
+    assert_eq!((&claims[0]["key"], &cancelled["result"]), (&json!("next"), &json!("in-flight")), "{claims}");
     assert_eq!(fetch(&inside, 100).await, json!([]));
     let past = await_end(&inside, path).await;
     assert_eq!((&past["end"]["how"], &past["attempts"]), (&json!("cancelled"), &json!([])), "{past}");
+    assert_no_duplicates(&inside).await;
+}
+
+/// Tests a removal that takes effect and whose answer is lost. Nobody gets the timer, and the service says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_whose_removal_has_no_known_outcome_is_shown_as_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (inside, store) = start(&folder).await;
+    let path = "/v1/namespaces/shop/timers/k";
+    store.hook().fail(Fails::RemovalAnswers);
+    let ((), claims) = tokio::join!(place(&inside, path), fetch(&inside, 2_000));
+    assert_eq!(claims, json!([]));
+    let past = await_end(&inside, path).await;
+    assert_eq!(past["end"]["how"], "failed", "{past}");
+    assert!(past["end"]["detail"].as_str().unwrap().contains("was removed"), "{past}");
+    assert_eq!(past["attempts"][0]["outcome"], "lost", "{past}");
+    let lost = metrics(&inside, "tourbillon_lost_total ").await;
+    assert_eq!(lost, ["tourbillon_lost_total 1"]);
     assert_no_duplicates(&inside).await;
 }
 
@@ -99,6 +120,7 @@ async fn a_timer_that_is_removed_for_a_receiver_that_has_gone_is_shown_as_lost()
     assert_eq!(past.get("parked_for"), None, "{past}");
     let lost = "tourbillon_fired_total{outcome=\"lost\"} 1";
     assert!(metrics(&inside, "tourbillon_fired_total{").await.iter().any(|line| line == lost));
+    assert_eq!(metrics(&inside, "tourbillon_lost_total ").await, ["tourbillon_lost_total 1"]);
     assert_eq!(fetch(&inside, 100).await, json!([]));
     assert_no_duplicates(&inside).await;
 }

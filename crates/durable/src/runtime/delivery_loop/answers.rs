@@ -4,7 +4,7 @@ use super::DeliveryLoop;
 use super::ends::{Answered, Stored};
 use super::renewals::{Answer, Lease, Renewed};
 use crate::runtime::event::Event;
-use crate::runtime::shared::{REAP, Removal, RenewalAlarm};
+use crate::runtime::shared::{DeliveryEnd, REAP, RenewalAlarm};
 use crate::store::Outcome;
 use core::task::Context;
 use std::sync::Arc;
@@ -12,35 +12,25 @@ use tourbillon_words::UtcMillis;
 
 impl DeliveryLoop<'_> {
     /// Counts the deliveries whose results the store has confirmed. Also counts the deliveries whose results are
-    /// *lost*, which means that the loop no longer tries to report them ([`ends`](super::ends)). Begins the deliveries
-    /// whose timers the store has removed, and the new deliveries of claimed timers that had to wait for these results.
+    /// *lost*, which means that the loop no longer tries to report them ([`ends`](super::ends)). Begins the new
+    /// deliveries of claimed timers that had to wait for these results.
     pub(super) fn report(&mut self, answered: Answered) {
         let runtime = self.runtime;
         for batch in answered.batches {
             match batch {
                 Ok(stored) => {
                     runtime.reporter.store_answered();
-                    for stored in stored {
-                        match stored.removed() {
-                            Some(next) => {
-                                runtime.reporter.removed(&stored.end.delivery, &stored.outcome);
-                                runtime.begin_removed(stored.end.delivery, next);
-                            }
-                            None => self.note_end(&stored),
-                        }
-                    }
+                    stored.iter().for_each(|stored| self.note_end(stored));
                 }
                 Err(lost) => {
                     // The leases of the lost ends expire, and the store delivers these timers again.
                     runtime.reporter.ends_lost(lost.len());
-                    // Nobody knows whether the store has removed these timers, so their handlers are not called.
-                    for end in lost.iter().filter(|end| end.is_removal()) {
-                        runtime.settle_unremoved(&end.delivery);
-                    }
                     lost.iter().for_each(|end| self.launcher.alarms.cancel(end.delivery.alarm));
-                    for observed in lost.iter().filter_map(|end| end.delivery.observed.as_ref()) {
+                    for DeliveryEnd { delivery, .. } in &lost {
+                        let Some(observed) = &delivery.observed else { continue };
                         let (attempt, at) = (Arc::clone(&observed.attempt), runtime.store_now());
-                        runtime.reporter.emit(&Event::EndLost { attempt, at });
+                        let may_be_removed = delivery.may_be_removed;
+                        runtime.reporter.emit(&Event::EndLost { attempt, at, may_be_removed });
                     }
                 }
             }
@@ -48,7 +38,7 @@ impl DeliveryLoop<'_> {
         let now = runtime.store_now();
         // These deliveries begin after the loop above has emitted the ends of the deliveries before them. So an
         // observer gets the events of a timer in their order.
-        answered.free.into_iter().for_each(|leased| self.launcher.begin(leased, now));
+        answered.free.into_iter().for_each(|leased| self.begin_one(leased, now));
         // A lost end leaves a lease in the store. A later reap must end this lease.
         self.launcher.set_renewal();
     }
@@ -59,16 +49,14 @@ impl DeliveryLoop<'_> {
         self.runtime.reporter.ended(&end.delivery, &end.op, outcome);
         // The timeout of a delivery that was settled without an answer is still set.
         self.launcher.alarms.cancel(end.delivery.alarm);
-        if end.is_removal() {
-            self.runtime.settle_unremoved(&end.delivery);
-        }
         let Some(observed) = &end.delivery.observed else { return };
         let reporter = &self.runtime.reporter;
         let (attempt, at) = (Arc::clone(&observed.attempt), self.runtime.store_now());
         let Outcome::Ended { phase, next, .. } = *outcome else {
-            return reporter.emit(&Event::LeaseLost { attempt, at });
+            let may_be_removed = end.delivery.may_be_removed;
+            return reporter.emit(&Event::LeaseLost { attempt, at, may_be_removed });
         };
-        let (ending, took) = (observed.ending(&end.op, end.is_removal()), observed.took);
+        let (ending, took) = (observed.ending(&end.op), observed.took);
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
     }
 
@@ -86,8 +74,7 @@ impl DeliveryLoop<'_> {
                 state.requests.renewal = RenewalAlarm::Rung;
                 return;
             }
-            let stored = state.deliveries.iter().filter(|delivery| delivery.removal != Removal::Done);
-            stored.map(|delivery| (delivery.id, delivery.token)).collect()
+            state.deliveries.leases().collect()
         };
         leases.extend(self.ends.leases());
         self.renewals.send(leases);
@@ -118,9 +105,9 @@ impl DeliveryLoop<'_> {
         for _dropped in 0..self.ends.renewed(answer, until) {
             runtime.reporter.lease_lost();
         }
-        for delivery in self.note_renewal(answer, until) {
+        for (delivery, due) in self.note_renewal(answer, until) {
             // The handler may just have settled the delivery. Then no lost lease is counted.
-            if runtime.settle_lost(delivery) {
+            if runtime.settle_lost(delivery, due) {
                 runtime.reporter.lease_lost();
             }
         }
@@ -152,19 +139,17 @@ impl DeliveryLoop<'_> {
     }
 
     /// Records the new ends of the leases that the store has renewed. Each lease lasts at least until the moment
-    /// `until`. Returns the numbers of the deliveries whose leases are lost. Includes deliveries that have begun since
-    /// the renewal was sent, because the timers of such deliveries may have waited for an answer with their leases.
-    fn note_renewal(&self, answer: &Answer, until: UtcMillis) -> Vec<u64> {
+    /// `until`. Returns the numbers of the deliveries whose leases are lost, and the due moments of their timers.
+    /// Includes deliveries that have begun since the renewal was sent, because the timers of such deliveries may have
+    /// waited for an answer with their leases.
+    fn note_renewal(&self, answer: &Answer, until: UtcMillis) -> Vec<(u64, UtcMillis)> {
         let mut lost = Vec::new();
-        for delivery in self.runtime.lock().deliveries.iter_mut() {
+        for delivery in self.runtime.lock().deliveries.leased_mut() {
             let lease = (delivery.id, delivery.token);
-            if delivery.removal == Removal::Done {
-                continue;
-            }
             if answer.renewed.contains(&lease) {
                 delivery.until = until;
             } else if answer.lost.contains(&lease) {
-                lost.push(delivery.number);
+                lost.push((delivery.number, delivery.due));
             }
         }
         lost

@@ -2,6 +2,7 @@
 //! [`Timers::fetch`](crate::Timers::fetch).
 
 use super::DeliveryLoop;
+use crate::policy::Guarantee;
 use crate::runtime::catch_up::CatchUp;
 use crate::runtime::shared::{Backlog, Fetch};
 use crate::store::{Leased, Limit, Shares, StoreError, StoreErrorKind};
@@ -99,9 +100,19 @@ impl DeliveryLoop<'_> {
     /// Begins the deliveries of claimed timers. If the store has not confirmed the result of a timer's last delivery
     /// yet, the new delivery waits until this result is confirmed or lost (invariant C2 of [`ends`](super::ends)).
     fn begin(&mut self, leased: Vec<Leased>, now: UtcMillis) {
-        for leased in leased.into_iter().filter_map(|leased| self.ends.keep(leased)) {
-            self.launcher.begin(leased, now);
+        for leased in leased {
+            if let Some(leased) = self.ends.keep(leased) {
+                self.begin_one(leased, now);
+            }
         }
+    }
+
+    /// Begins the delivery of a claimed timer. If the timer is delivered at most once, and cannot be removed at
+    /// present, its delivery is put off.
+    pub(super) fn begin_one(&self, leased: Leased, now: UtcMillis) {
+        let is_once = leased.timer.policy.guarantee == Guarantee::AtMostOnce;
+        let shut = if is_once { self.removals.shut_lane(leased.timer.id) } else { None };
+        self.launcher.begin(leased, now, shut);
     }
 
     /// Handles a failed claim. If the claim's answer was lost ([`StoreErrorKind::Unknown`]), the claim may have leased

@@ -8,9 +8,7 @@
 //! # Held ends
 //! A store on a server may answer that a transaction of another program holds the timer of an end
 //! ([`Outcome::Held`]). Such an end is *held*. Nothing is known about the length of that transaction, so a held end
-//! holds up no other end: the held ends are a part of their own, [`HELD`], beside the parts of the store. While a
-//! removal is held, its handler has a place among the handlers that run at once. So after [`HELD_LONGEST`] the delivery
-//! is settled, and the timer is put off.
+//! holds up no other end: the held ends are a part of their own, [`HELD`], beside the parts of the store.
 //!
 //! # Parts
 //! Some stores have parts: a part may fail while other parts answer ([`TimerStore::parts`]). A store without parts is
@@ -27,29 +25,6 @@
 //! delivered again. If the store is closed, the whole batch is lost. During a stop, a batch is lost in two more cases:
 //! the pauses have reached their greatest length, or the leases have expired. An end that is held after the patience of
 //! the stop is lost, too.
-//!
-//! # Removals
-//! A timer that is delivered at most once leaves the store when its delivery begins
-//! ([`Removal`](crate::runtime::shared::Removal)). The *removal* goes the way of an end: its lease is renewed, it is
-//! sent again after an error, and it may be held. The handler may act only after the answer that this removal took
-//! effect. A batch has removals or other ends, and never both: removals ask for [`Durability::PowerLoss`]. While the
-//! replicas of a server are away, the server cannot give this durability. A batch of both would then hold up all ends,
-//! and with them the claims (C4).
-//!
-//! | before the answer to a removal | the answer | ending |
-//! |---|---|---|
-//! | nothing happens | done | the handler is called, and nothing is stored again |
-//! | a caller cancels or replaces the timer | withdrawn | the handler is not called |
-//! | the lease expires, and another holder has the timer | refused | the handler is not called; the other holder may deliver |
-//! | another program holds the timer for longer than [`HELD_LONGEST`] | that of an [`Op::Snooze`](crate::store::Op::Snooze), which takes its place | the timer is pending again after a pause |
-//! | the store cannot have the removal durable for now | refused, since the timer is leased | the same |
-//! | the removal takes effect, and its answer is lost | refused when it is sent again | the timer is lost |
-//! | the store fails until the stop gives up, or fails for good | none | the removal is lost. The handler is not called. Without effect, the lease expires, and the timer is delivered later |
-//! | the runtime stops, and the removal is not at the store | that of an [`Op::Release`](crate::store::Op::Release), which takes its place | the timer is pending again |
-//! | the timeout passes, or the executor drops the work, and the removal is not at the store | that of an [`Op::Snooze`](crate::store::Op::Snooze), which takes its place | the timer is pending again after a pause |
-//! | the handler answers, and the removal is not at the store | that of the answer's operation, which takes its place | as the answer says |
-//! | one of these three, and the removal is at the store | done | the timer is lost, since it was asked to begin |
-//! | the process ends | none | without effect, the lease expires; with effect, the timer is lost |
 //!
 //! # Invariants
 //! C1. At any moment an end is in a single place: in the state under the runtime's lock, in a queue of this module, in
@@ -74,10 +49,9 @@
 use super::backoff::Backoff;
 use super::call::Call;
 use super::renewals::Answer;
-use crate::delivery::Instead;
 use crate::panics::survive;
 use crate::runtime::shared::DeliveryEnd;
-use crate::state::{Phase, Refusal, State, Token};
+use crate::state::{Phase, State, Token};
 use crate::store::{Durability, Leased, Outcome, StoreError, StoreErrorKind, TimerStore};
 use crate::timer::TimerId;
 use core::future::Future;
@@ -92,18 +66,11 @@ use tourbillon_words::UtcMillis;
 /// The greatest number of results of deliveries in a batch. A single call reports a batch to the store.
 const BATCH: usize = 4_096;
 
-/// The greatest number of removals in a batch. If the store removes the timers of a batch and its answer is lost, all
-/// of them are lost, so the batch is small.
-const REMOVALS: usize = 128;
-
 /// The number of the part that has the held results ([`Outcome::Held`]), of all parts of the store.
 const HELD: u32 = u32::MAX;
 
 /// The pause before held results ([`Outcome::Held`]) are sent to the store again.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
-
-/// The time after which the timer of a held removal is put off.
-const HELD_LONGEST: Duration = Duration::from_secs(1);
 
 /// A delivery whose result the store has confirmed, with the outcome in the store.
 pub(super) struct Stored {
@@ -112,18 +79,6 @@ pub(super) struct Stored {
     /// The due moment of the timer's next delivery. `None` without an observer, because only events for an observer
     /// contain the moment.
     pub(super) next_due: Option<UtcMillis>,
-}
-
-impl Stored {
-    /// Returns the next occurrence of the timer's series, if the store has removed the timer and its delivery begins. A
-    /// timer that was cancelled or replaced before its removal is not delivered. Neither is an occurrence whose plan is
-    /// not valid: the store keeps it as a dead timer, and a replay must not deliver it a second time.
-    pub(super) fn removed(&self) -> Option<Option<TimerId>> {
-        match self.outcome {
-            Outcome::Ended { phase: Phase::Done, next, .. } if self.end.is_removal() => Some(next),
-            _ => None,
-        }
-    }
 }
 
 /// A batch of results of deliveries. `Ok` holds results that the store has confirmed. `Err` holds lost results (which
@@ -372,31 +327,10 @@ impl Ends {
     /// for this part, removes its entry from `parts`.
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
-        // A removal whose delivery was settled becomes another end. Such an end is not sent together with removals:
-        // while the store cannot make changes durable, it would fail with them again and again.
-        part.batch.iter_mut().chain(part.waiting.iter_mut()).for_each(DeliveryEnd::follow_settlement);
-        if part.batch.iter().any(DeliveryEnd::is_removal) {
-            let batch = core::mem::take(&mut part.batch).into_iter();
-            let (removals, others): (Vec<_>, Vec<_>) = batch.partition(DeliveryEnd::is_removal);
-            part.batch = removals;
-            part.waiting.extend(others);
-        }
         if part.batch.is_empty() {
-            let is_alone = part.alone > 0;
+            let most = if part.alone > 0 { 1 } else { BATCH };
             part.alone = part.alone.saturating_sub(1);
-            // The order of the ends of different timers does not matter. No timer has a removal and another end here.
-            let is_removal = part.waiting.front().is_some_and(DeliveryEnd::is_removal);
-            let most = match is_removal {
-                _ if is_alone => 1,
-                true => REMOVALS,
-                false => BATCH,
-            };
-            for end in core::mem::take(&mut part.waiting) {
-                match part.batch.len() < most && end.is_removal() == is_removal {
-                    true => part.batch.push(end),
-                    false => part.waiting.push_back(end),
-                }
-            }
+            part.batch.extend(part.waiting.drain(..most.min(part.waiting.len())));
         }
         if part.batch.is_empty() {
             self.parts.remove(&number);
@@ -428,10 +362,6 @@ impl Ends {
                 for (end, (outcome, next_due)) in core::mem::take(&mut part.batch).into_iter().zip(answers) {
                     match outcome {
                         Outcome::Held => held.push(end),
-                        Outcome::Refused(Refusal::State(Phase::Leased)) if end.is_removal() => {
-                            put_off(&*self.store, &end);
-                            part.waiting.push_back(end);
-                        }
                         outcome => stored.push(Stored { end, outcome, next_due }),
                     }
                 }
@@ -462,27 +392,18 @@ impl Ends {
 
     /// Adds results to the part [`HELD`]. The part `from` has just got the answer that other transactions hold the
     /// timers of these results. Returns true if `from` is [`HELD`], and now rests. Once the stop no longer waits for
-    /// deliveries, counts the results as lost instead: their leases expire. Only removals are not lost.
-    fn hold(&mut self, from: u32, mut held: Vec<DeliveryEnd>) -> bool {
+    /// deliveries, counts the results as lost instead: their leases expire.
+    fn hold(&mut self, from: u32, held: Vec<DeliveryEnd>) -> bool {
         let now = Instant::now();
-        if self.stop.is_some_and(|until| until <= now) {
-            // The deliveries of the removals are given back before the next call, which ends their leases.
-            let (removals, lost): (Vec<_>, Vec<_>) = held.into_iter().partition(DeliveryEnd::is_removal);
-            if !lost.is_empty() {
-                self.answered.push((from, Err(lost)));
-            }
-            held = removals;
-        }
         if held.is_empty() {
+            return false;
+        }
+        if self.stop.is_some_and(|until| until <= now) {
+            self.answered.push((from, Err(held)));
             return false;
         }
         if from != HELD && !self.has_parts() {
             held.iter().for_each(|end| *self.ids.entry(end.delivery.id).or_default() += 1);
-        }
-        for end in held.iter_mut().filter(|end| end.is_removal()) {
-            if now - *end.delivery.held_since.get_or_insert(now) >= HELD_LONGEST {
-                put_off(&*self.store, end);
-            }
         }
         let resting = PartState::Resting { until: now + HELD_PAUSE };
         let part = self.parts.entry(HELD).or_insert_with(|| Part { state: resting, ..Part::new(self.lease) });
@@ -570,24 +491,12 @@ impl Ends {
     }
 }
 
-/// Settles a delivery that cannot begin now. Its timer is given back, and is delivered after a pause.
-fn put_off(store: &dyn TimerStore, end: &DeliveryEnd) {
-    let now = survive(|| store.now()).unwrap_or_default();
-    end.delivery.settlement.settle_by(Instead::put_off(now));
-    end.delivery.settlement.wake();
-}
-
 /// Makes the call that reports results of deliveries to the store. For an observer, the call also reads when the next
 /// deliveries are due.
 fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durability) -> Call<Answers> {
     let ops = ends.iter().map(|end| end.op.clone()).collect();
-    // After a crash, a timer that is delivered at most once must not come back.
-    let has_removals = ends.iter().any(DeliveryEnd::is_removal);
-    let durability = if has_removals { Durability::PowerLoss } else { durability };
-    // The delivery that begins with a removal does not wait for a read.
-    let is_read = |end: &DeliveryEnd| end.delivery.observed.is_some() && !end.is_removal();
     let observed: Vec<Option<TimerId>> =
-        ends.iter().map(|end| is_read(end).then_some(end.delivery.id)).collect();
+        ends.iter().map(|end| end.delivery.observed.is_some().then_some(end.delivery.id)).collect();
     Call::new(async move {
         let outcomes = store.apply(ops, durability).await?;
         // An end without an outcome would never leave this module, and a stop would wait for it.

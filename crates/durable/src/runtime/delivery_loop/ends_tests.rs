@@ -2,10 +2,9 @@
 
 use super::*;
 use crate::runtime::shared::{Removal, UnderWay};
-use crate::state::Lease;
+use crate::state::{Lease, Refusal};
 use crate::store::{MemoryStore, Op};
 use crate::timer::Timer;
-use crate::verdict::Verdict;
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -36,7 +35,8 @@ fn end(claim: u64) -> DeliveryEnd {
         until: UtcMillis::from_millis(10_000),
         key: None,
         begun: None,
-        held_since: None,
+        kept: None,
+        may_be_removed: false,
         is_snoozed: false,
         observed: None,
     };
@@ -71,91 +71,6 @@ fn a_stop_counts_a_held_end_as_lost() {
     let lost: Vec<_> = ends.answered.iter().flat_map(|(_, batch)| batch.as_ref().err()).flatten().collect();
     assert!(matches!(lost[..], [DeliveryEnd { op: Op::Ack(..), .. }]), "{} are lost", lost.len());
     assert!(!ends.parts.contains_key(&HELD));
-}
-
-#[test]
-fn a_call_has_removals_or_other_ends() {
-    let is_removed = [false, true, true, false, true];
-    let waiting = (1..).zip(is_removed).map(|(claim, is_removed)| {
-        let mut end = end(claim);
-        if is_removed {
-            end.delivery.removal = Removal::AtStore;
-        }
-        end
-    });
-    let mut ends = ends(&[9]);
-    ends.take(waiting.collect());
-    let mut batches = Vec::new();
-    while let Some(part) = ends.parts.get(&0) {
-        batches.push(part.batch.iter().map(|end| end.delivery.number).collect::<Vec<_>>());
-        let answers = part.batch.iter().map(|end| (done(end), None)).collect();
-        ends.answer(0, Ok(answers));
-    }
-    assert_eq!(batches, [vec![9], vec![1, 4], vec![2, 3, 5]]);
-}
-
-#[test]
-fn a_call_has_few_removals() {
-    let mut ends = ends(&[9]);
-    ends.take((0..300).map(end_at_the_store).collect());
-    ends.answer(0, Ok(vec![(Outcome::Refused(Refusal::Stale), None)]));
-    assert_eq!(ends.parts[&0].batch.len(), REMOVALS);
-}
-
-fn end_at_the_store(claim: u64) -> DeliveryEnd {
-    let mut end = end(claim);
-    end.delivery.removal = Removal::AtStore;
-    end.op = Op::Skip(end.delivery.id, end.delivery.token);
-    end
-}
-
-/// Tests the ends that take the place of a removal that cannot take effect, or whose delivery is settled.
-#[test]
-fn a_removal_that_does_not_take_effect_becomes_another_end() {
-    let at = UtcMillis::from_millis(70_000);
-    let sent = |settle: &dyn Fn(&mut Ends)| {
-        let mut ends = ends(&[]);
-        ends.take(vec![end_at_the_store(1)]);
-        settle(&mut ends);
-        ends.end_rests(|_| true);
-        let end = ends.parts.values().find_map(|part| part.batch.first()).expect("it is sent");
-        (end.op.clone(), end.is_removal(), end.delivery.settlement.is_settled())
-    };
-    let settlement = |ends: &Ends| Arc::clone(&ends.parts[&0].batch[0].delivery.settlement);
-    let fail = |ends: &mut Ends| ends.answer(0, Err(StoreError::new(StoreErrorKind::Unknown, "lost")));
-    let (id, token) = (TimerId::from_u128(1), token(1));
-    assert_eq!(sent(&|ends| fail(ends)), (Op::Skip(id, token), true, false));
-    let release = sent(&|ends| {
-        assert!(settlement(ends).settle());
-        fail(ends);
-    });
-    assert_eq!(release, (Op::Release(id, token), false, true));
-    for (verdict, op) in [
-        (Verdict::Done, Op::Ack(id, token)),
-        (Verdict::Park("full".into()), Op::Park(id, token, "full".into())),
-        (Verdict::Snooze(at), Op::Snooze(id, token, at)),
-    ] {
-        let sent = sent(&|ends| {
-            settlement(ends).settle_by(Instead { verdict: verdict.clone(), answered: None });
-            fail(ends);
-        });
-        assert_eq!(sent, (op, false, true));
-    }
-    let refused = sent(&|ends| {
-        ends.answer(0, Ok(vec![(Outcome::Refused(Refusal::State(Phase::Leased)), None)]));
-    });
-    assert!(matches!(refused, (Op::Snooze(..), false, true)), "{refused:?}");
-    for (time, is_put_off) in [(HELD_LONGEST / 2, false), (HELD_LONGEST, true)] {
-        let (op, ..) = sent(&|ends| {
-            ends.parts.get_mut(&0).unwrap().batch[0].delivery.held_since = Instant::now().checked_sub(time);
-            ends.answer(0, Ok(vec![(Outcome::Held, None)]));
-        });
-        assert_eq!(matches!(op, Op::Snooze(..)), is_put_off, "{op:?}");
-    }
-}
-
-fn done(end: &DeliveryEnd) -> Outcome {
-    Outcome::Ended { id: end.delivery.id, phase: Phase::Done, next: None, skipped: 0 }
 }
 
 /// Tests a claimed timer that waits, and the answers to renewals that were sent before and after its claim.

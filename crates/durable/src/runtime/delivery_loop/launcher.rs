@@ -7,10 +7,10 @@ use crate::handler::Place;
 use crate::panics::survive;
 use crate::policy::{Guarantee, Misfire};
 use crate::runtime::alarm::Alarms;
-use crate::runtime::shared::{DeliveryEnd, Observed, Removal, RenewalAlarm, Runtime, UnderWay};
+use crate::runtime::shared::{DeliveryEnd, Observed, Removal, RenewalAlarm, Runtime, UnderWay, Until};
 use crate::state::{State as TimerState, Token};
 use crate::store::{Leased, Op, StoreError, StoreErrorKind};
-use crate::supervise::{Assignment, Supervisor, supervise};
+use crate::supervise::{Assignment, Kept, Supervisor, supervise};
 use crate::timer::Timer;
 use crate::verdict::Verdict;
 use core::time::Duration;
@@ -38,8 +38,9 @@ impl<'a> Launcher<'a> {
 
     /// Begins the delivery of a claimed timer. In three cases, the delivery ends at once, and no handler is called: the
     /// runtime has no handler for the timer's kind, the delivery is later than the timer's policy permits, or the
-    /// runtime stops.
-    pub(super) fn begin(&self, leased: Leased, now: UtcMillis) {
+    /// runtime stops. In a fourth case, the delivery is put off: `shut` is the lane of removals that cannot remove the
+    /// timer at present.
+    pub(super) fn begin(&self, leased: Leased, now: UtcMillis, shut: Option<u32>) {
         let Leased { timer, token } = leased;
         let runtime = self.runtime;
         // Both calls must stay outside the lock. The first call copies the timer and may read the program's clock, and
@@ -52,7 +53,7 @@ impl<'a> Launcher<'a> {
         // The last claim may have left due timers in the store, because their namespaces had used up their shares of
         // the handlers. Normally the return of a handler makes the loop claim again. This delivery calls no handler, so
         // the claim is requested here.
-        state.requests.look |= state.backlog.is_withheld && obstacle.is_some();
+        state.requests.look |= state.backlog.is_withheld && (obstacle.is_some() || shut.is_some());
         if let Some(op) = obstacle {
             return state.settled.ends.push(DeliveryEnd { delivery, op });
         }
@@ -63,26 +64,46 @@ impl<'a> Launcher<'a> {
             let op = Op::Release(delivery.id, token);
             return state.settled.ends.push(DeliveryEnd { delivery, op });
         }
-        let executor: &dyn Executor = match (handler.place(), &runtime.settings.executor) {
-            (Place::Executor, Some(executor)) => &**executor,
-            (Place::Executor | Place::Workers, _) => self.workers.for_handlers(),
-            (Place::Decisions, _) => self.workers.for_decisions(),
-        };
+        if let Some(lane) = shut {
+            let _the_first = delivery.settlement.settle();
+            state.put_off(delivery, Until::Lane(lane));
+            drop(state);
+            return self.set_renewal();
+        }
         let settlement = Arc::clone(&delivery.settlement);
         state.deliveries.insert(delivery);
         state.deliveries.enter(number, runtime.settings.in_turn.then_some(&*timer.namespace));
         drop(state);
         self.set_renewal();
-        runtime.reporter.delivered();
         // The handler may keep its `Delivery`, which must not keep the runtime alive.
         let weak: Weak<dyn Begin> = Arc::<Runtime>::downgrade(runtime);
+        let delivery = Delivery::new(&timer, token, now, settlement, weak, number);
+        self.spawn(Kept { handler: Arc::clone(handler), payload: timer.payload.0, delivery });
+    }
+
+    /// Hands the work of a handler to an executor again, because the store has removed the timer. The work has left its
+    /// place during the removal. So for once, more handlers may run than the runtime has places.
+    pub(super) fn begin_again(&self, work: Kept) {
+        let namespace = self.runtime.settings.in_turn.then_some(&*work.delivery.namespace);
+        self.runtime.lock().deliveries.enter(work.delivery.number(), namespace);
+        self.spawn(work);
+    }
+
+    /// Hands the work of a handler to an executor.
+    fn spawn(&self, Kept { handler, payload, delivery }: Kept) {
+        let runtime = self.runtime;
+        let executor: &dyn Executor = match (handler.place(), &runtime.settings.executor) {
+            (Place::Executor, Some(executor)) => &**executor,
+            (Place::Executor | Place::Workers, _) => self.workers.for_handlers(),
+            (Place::Decisions, _) => self.workers.for_decisions(),
+        };
         let work = supervise(Assignment {
             supervisor: Arc::<Runtime>::clone(runtime) as Arc<dyn Supervisor>,
-            number,
-            handler: Arc::clone(handler),
-            delivery: Delivery::new(&timer, token, now, Arc::clone(&settlement), weak, number),
-            payload: timer.payload.0,
-            settlement,
+            number: delivery.number(),
+            settlement: delivery.settlement(),
+            handler,
+            payload,
+            delivery,
         });
         // If the executor has panicked, the dropped work gives its timer back. The deliveries of the claim's other
         // timers must begin all the same.
@@ -117,7 +138,8 @@ impl<'a> Launcher<'a> {
             },
             key: timer.key.clone(),
             begun: None,
-            held_since: None,
+            kept: None,
+            may_be_removed: false,
             is_snoozed: false,
             observed: self.runtime.reporter.is_observed().then(|| Observed::new(timer)),
         }

@@ -12,19 +12,20 @@
 //! | `look` | the alarm at the next due moment; the store, if a timer may be due earlier; a handler that has returned, if the last claim left due timers | claims due timers |
 //! | `events` | a handler that is called, if there is an observer | passes the events to the observer |
 //! | `ends` | a delivery that is settled | sends the waiting ends to the store, in one batch for each part of the store |
+//! | `removals` | a delivery at most once that wants to begin | has the store remove its timer, or puts the delivery off |
 //! | `poll` | the waker of a call at the store | polls the calls; reports ends as stored, reaps (ends expired leases), claims timers that were unparked |
 //! | `renewal` | an alarm at each third of a lease, while deliveries are under way | gives back timers that the executor has not called for the length of a lease; renews leases |
 //! | `stage` | `shutdown` | gives back the deliveries under way, waits for the answers to ends, and ends |
 //!
 //! # States
 //! The shared state ([`RuntimeState`](super::shared::RuntimeState)) has the stage of the runtime (`stage`), the present
-//! work of the thread (`activity`), and the alarm of the next renewal (`requests.renewal`). Ends, renewals and unparks
-//! have states of their own ([`ends`], [`renewals`], [`unparks`]).
+//! work of the thread (`activity`), and the alarm of the next renewal (`requests.renewal`). Ends, removals, renewals
+//! and unparks have states of their own ([`ends`], [`removals`], [`renewals`], [`unparks`]).
 //!
 //! | `stage` | claims | renewals | ends with |
 //! |---|---|---|---|
 //! | `Running` | yes | yes | `shutdown`, or the drop of the runtime |
-//! | `Stopping` | no | before `until` | no delivery is under way, and all ends are answered. At `until` the deliveries under way are given back. When the length of a lease has passed since then, the unanswered ends are given up |
+//! | `Stopping` | no | before `until` | no delivery is left, and all ends are answered. At `until` the deliveries under way are given back. When the length of a lease has passed since then, the unanswered ends are given up |
 //! | `Ended` | no | no | |
 //!
 //! | `activity` | step | calls that are driven | ends with |
@@ -44,13 +45,13 @@
 //!
 //! | condition | choice |
 //! |---|---|
-//! | the waker of a call was called, a pause is over, ends wait to be sent, or the stop has just been requested | drive the calls |
+//! | the waker of a call was called, a pause is over, ends or removals wait to be sent, or the stop has just been requested | drive the calls |
 //! | there are events | `Emit` |
 //! | ends were answered | `Report` |
 //! | a renewal was answered | `Reap` |
-//! | the runtime stops, no delivery is under way, and all ends are answered | end |
+//! | the runtime stops, no delivery is left, and all ends are answered | end |
 //! | the stop's moment `until` has passed, and deliveries are under way | drive the calls, which gives them back |
-//! | the length of a lease has passed since `until`, and no delivery is under way | give up the ends |
+//! | the length of a lease has passed since `until`, and no delivery is under way | give up the ends and removals |
 //! | the renewal alarm has rung, and a renewal may be sent | `Renew` |
 //! | a `fetch` waits, and there is room. If `look` is requested, too, the last claim must not have been a fetch | `Fetch` |
 //! | a `look` is requested, and there is room | `Claim` |
@@ -58,10 +59,10 @@
 //!
 //! # Wake-ups
 //! All calls at the store share one waker. The waker sets `poll` under the lock and notifies the thread. The thread
-//! clears `poll` under the lock. Then it polls four kinds of calls: the call that it waits for, the ends, the renewal,
-//! and the unparks. A waker that is called after a poll sets `poll` again. The thread sees the new value before it
-//! sleeps, since it reads `poll` and begins to sleep under one lock. A call that is polled without need returns
-//! `Pending` again. Each new call is polled once after it was made, so that it gets the waker.
+//! clears `poll` under the lock. Then it polls five kinds of calls: the call that it waits for, the removals, the ends,
+//! the renewal, and the unparks. A waker that is called after a poll sets `poll` again. The thread sees the new value
+//! before it sleeps, since it reads `poll` and begins to sleep under one lock. A call that is polled without need
+//! returns `Pending` again. Each new call is polled once after it was made, so that it gets the waker.
 //!
 //! # Why no timers are loaded ahead
 //! The store's index by due moment is the queue, and each claim returns the moment at which the next timer is due. So
@@ -70,7 +71,8 @@
 //!
 //! # Invariants
 //! R1. A delivery is settled (its end is decided) only once: by its handler's answer, its timeout, the loss of its
-//!     lease, the stop, or an executor that drops its work or does not call it for the length of a lease.
+//!     lease, the stop, a removal that does not take effect, or an executor that drops its work or does not call it for
+//!     the length of a lease.
 //! R2. If the store has a claimable timer and there is room for a delivery, a claim is requested or an alarm is set.
 //!     The alarm rings at the timer's due moment or earlier.
 //! R3. No error of the store ends the loop. It tries again after a pause.
@@ -81,8 +83,9 @@
 //! R6. Only the loop's thread emits events. The events of a timer are emitted in their order. Events of other threads
 //!     are kept under the lock until the loop emits them. The loop emits these events before the event of an end that
 //!     is kept later.
-//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer. This limits the memory use if a store answers
-//!     claims but does not answer ends.
+//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer, or while
+//!     [`MOST_PUT_OFF`](super::shared::MOST_PUT_OFF) deliveries are put off. This limits the memory use if a store
+//!     answers claims but does not answer ends, or does not remove timers.
 
 mod answers;
 mod backoff;
@@ -91,6 +94,7 @@ mod claims;
 mod due;
 mod ends;
 mod launcher;
+mod removals;
 mod renewals;
 mod unparks;
 mod wait;
@@ -99,6 +103,7 @@ use self::call::store_panicked;
 use self::claims::Claims;
 use self::ends::{Answered, Ends};
 use self::launcher::Launcher;
+use self::removals::Removals;
 use self::renewals::{Renewals, Renewed};
 use self::unparks::Unparks;
 use super::event::Event;
@@ -117,6 +122,7 @@ pub(crate) struct DeliveryLoop<'a> {
     waker: Waker,
     claims: Claims,
     ends: Ends,
+    removals: Removals,
     renewals: Renewals,
     unparks: Unparks,
 }
@@ -156,6 +162,7 @@ impl<'a> DeliveryLoop<'a> {
             waker: Waker::from(Arc::new(Bell(Arc::downgrade(&runtime.signals)))),
             claims: Claims::new(settings),
             ends: Ends::new(Arc::clone(store), settings.end_durability, settings.lease),
+            removals: Removals::new(Arc::clone(store), settings.lease),
             renewals: Renewals::new(Arc::clone(store), runtime.claimant),
             unparks: Unparks::new(Arc::clone(store), runtime.kinds(), settings.lease, every),
         };

@@ -1,7 +1,9 @@
 //! Chooses the loop's next step. Waits for work, for the answer of a call, or for the end of a pause.
 
 use super::{DeliveryLoop, Step};
-use crate::runtime::shared::{Activity, RenewalAlarm, Runtime, RuntimeState, Stage, Unanswered, Wakes};
+use crate::runtime::shared::{
+    Activity, MOST_PUT_OFF, RenewalAlarm, Runtime, RuntimeState, Stage, Unanswered, Wakes,
+};
 use crate::store::StoreError;
 use core::future::Future;
 use core::pin::pin;
@@ -44,6 +46,7 @@ impl DeliveryLoop<'_> {
                 Choice::GiveUp => {
                     drop(state);
                     self.ends.give_up();
+                    self.removals.give_up(self.runtime);
                 }
                 Choice::Sleep { wakes, until } => sleep(runtime, state, wakes, until),
                 Choice::Ended => return None,
@@ -68,10 +71,10 @@ impl DeliveryLoop<'_> {
         if let Some(renewed) = self.renewals.take_answered() {
             return at_store(state, Step::Reap(renewed));
         }
-        let (now, mut until) = (Instant::now(), self.first_rest());
+        let (now, mut until) = (Instant::now(), self.first_rest(state));
         if let Stage::Stopping { until: patience } = state.stage {
-            let is_settled = state.deliveries.is_empty();
-            if is_settled && self.ends.count() == 0 {
+            let is_settled = state.deliveries.are_settled();
+            if state.deliveries.is_empty() && self.ends.count() == 0 {
                 return Choice::Ended;
             }
             // No lease is renewed after the moment `patience`. All leases have expired when the length of a lease has
@@ -102,7 +105,8 @@ impl DeliveryLoop<'_> {
         // The deliveries of kept timers begin later without another look at the room, so their places are reserved.
         let occupied = state.deliveries.running() + self.ends.kept();
         let room = self.runtime.settings.concurrency.saturating_sub(occupied);
-        let may_claim = room > 0 && !state.is_stopping() && !is_held_up && self.ends.count() < MOST_ENDS;
+        let has_memory = self.ends.count() < MOST_ENDS && state.deliveries.put_off.len() < MOST_PUT_OFF;
+        let may_claim = room > 0 && !state.is_stopping() && !is_held_up && has_memory;
         // Claims of parked timers alternate with claims of due timers. So parked timers do not wait for all due timers,
         // and due timers do not wait for all parked timers.
         if may_claim
@@ -117,7 +121,8 @@ impl DeliveryLoop<'_> {
             (state.requests.look, self.claims.was_fetch) = (false, false);
             return at_store(state, Step::Claim { room });
         }
-        let wakes = Wakes { on_ends: self.ends.sends_at_once(), on_requests: !is_held_up };
+        let on_removals = self.removals.wants_requests();
+        let wakes = Wakes { on_ends: self.ends.sends_at_once(), on_requests: !is_held_up, on_removals };
         Choice::Sleep { wakes, until }
     }
 
@@ -135,17 +140,20 @@ impl DeliveryLoop<'_> {
             ends: self.ends.count(),
             is_renewing: self.renewals.is_in_progress(),
             is_unparking: self.unparks.is_in_progress(),
-            since: self.ends.since().into_iter().chain(self.renewals.since()).min(),
+            since: [self.ends.since(), self.removals.since(), self.renewals.since()]
+                .into_iter()
+                .flatten()
+                .min(),
         }
     }
 
     /// Gives back all deliveries under way, if the runtime stops and the time for which the stop waits for handlers has
-    /// passed. This comes before the ends are sent. Otherwise a removal that waits to be sent would take effect
+    /// passed. This comes before the removals are sent. Otherwise a removal that waits to be sent would take effect
     /// although its delivery cannot begin, and the timer would be lost.
     fn give_back(&self) {
         let runtime = self.runtime;
         let is_over = |state: &RuntimeState| match state.stage {
-            Stage::Stopping { until } => until <= Instant::now() && !state.deliveries.is_empty(),
+            Stage::Stopping { until } => until <= Instant::now() && !state.deliveries.are_settled(),
             Stage::Running | Stage::Ended => false,
         };
         if is_over(&runtime.lock()) {
@@ -156,14 +164,33 @@ impl DeliveryLoop<'_> {
         }
     }
 
+    /// Sends the removals that wait to be sent, polls those that are at the store, and gives back the timers whose
+    /// pauses are over.
+    fn drive_removals(&mut self, context: &mut Context<'_>) {
+        let asked = {
+            let mut state = self.runtime.lock();
+            // The flag is cleared before all polls. So a waker that is called during or after the polls sets it again.
+            state.requests.poll = false;
+            match state.is_stopping() {
+                true => state.release_all(),
+                false => state.release_over(Instant::now()),
+            }
+            core::mem::take(&mut state.requests.removals)
+        };
+        self.removals.take(self.runtime, asked);
+        self.removals.poll(self.runtime, context);
+        self.removals.take_begun().into_iter().for_each(|work| self.launcher.begin_again(*work));
+    }
+
     /// Polls the futures of the delivery loop's calls to the store. If `takes_ends` is true, first sends the results of
     /// deliveries that wait to be sent.
     pub(super) fn drive(&mut self, takes_ends: bool) {
         self.give_back();
+        let waker = self.waker.clone();
+        let mut context = Context::from_waker(&waker);
+        self.drive_removals(&mut context);
         let (ends, stop) = {
             let mut state = self.runtime.lock();
-            // The flag is cleared before the polls. So a waker that is called during or after the polls sets it again.
-            state.requests.poll = false;
             let ends = if takes_ends { core::mem::take(&mut state.settled.ends) } else { Vec::new() };
             // The ends are counted under the lock under which they are taken. Otherwise the runtime would look idle in
             // between.
@@ -175,7 +202,6 @@ impl DeliveryLoop<'_> {
             (ends, stop)
         };
         self.ends.take(ends);
-        let mut context = Context::from_waker(&self.waker);
         self.ends.poll(&mut context);
         if let Some(until) = stop {
             // The stop comes after the poll, so a batch that failed in this poll is sent again at once.
@@ -185,7 +211,7 @@ impl DeliveryLoop<'_> {
         }
         self.renewals.poll(&mut context);
         self.unparks.poll(&mut context);
-        for error in self.ends.take_errors() {
+        for error in self.ends.take_errors().into_iter().chain(self.removals.take_errors()) {
             self.runtime.reporter.store_failed(&error);
         }
         let unparked = self.unparks.take_unparked();
@@ -235,25 +261,31 @@ impl DeliveryLoop<'_> {
             drop(state);
             return self.drive(takes_ends);
         }
-        let wakes = Wakes { on_ends: takes_ends && self.ends.sends_at_once(), on_requests: false };
-        sleep(runtime, state, wakes, until.into_iter().chain(self.first_rest()).min());
+        let wakes = Wakes {
+            on_ends: takes_ends && self.ends.sends_at_once(),
+            on_requests: false,
+            on_removals: self.removals.wants_requests(),
+        };
+        let until = until.into_iter().chain(self.first_rest(&state)).min();
+        sleep(runtime, state, wakes, until);
     }
 
-    /// Returns the moment at which the delivery loop must repeat a failed call to the store. After each error, the loop
-    /// pauses before it repeats the call. The moment is the end of the pause that ends first. Returns `None` if there
-    /// is no pause.
-    fn first_rest(&self) -> Option<Instant> {
-        self.ends.first_rest().into_iter().chain(self.unparks.first_rest()).min()
+    /// Returns the end of the pause that ends first. After each error, the delivery loop pauses before it repeats the
+    /// call. Deliveries that are put off have pauses, too. Returns `None` if there is no pause.
+    fn first_rest(&self, state: &RuntimeState) -> Option<Instant> {
+        let of_calls = [self.ends.first_rest(), self.removals.first_rest(), self.unparks.first_rest()];
+        of_calls.into_iter().flatten().chain(state.deliveries.put_off.first_moment()).min()
     }
 
     /// Returns true if the delivery loop must poll the futures of its calls to the store: a call has made progress, a
-    /// pause is over, or the stop of the runtime has just been requested. If `takes_ends` is true, also returns true if
-    /// results of deliveries wait to be sent.
+    /// pause is over, a removal waits to be sent, or the stop of the runtime has just been requested. If `takes_ends`
+    /// is true, also returns true if results of deliveries wait to be sent.
     fn has_calls(&self, state: &RuntimeState, takes_ends: bool) -> bool {
         state.requests.poll
             || takes_ends && !state.settled.ends.is_empty()
+            || !state.requests.removals.is_empty() && self.removals.wants_requests()
             || state.is_stopping() && !self.ends.is_stopping()
-            || self.first_rest().is_some_and(|rest| rest <= Instant::now())
+            || self.first_rest(state).is_some_and(|rest| rest <= Instant::now())
     }
 }
 

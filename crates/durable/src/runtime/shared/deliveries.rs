@@ -1,28 +1,47 @@
 //! Keeps the deliveries of a runtime, from the claim of a timer to the return of its handler.
 //!
-//! A delivery is *under way* until it is settled, which means that its end is decided. Its handler counts as *running*
-//! from the moment at which an executor gets its work, until the handler returns or its future is dropped. The handler
-//! may still run after the end of its delivery. For example, a handler that overruns its timeout still counts against
-//! the limit of concurrent handlers.
+//! A delivery is *under way* until it is settled, which means that its end is decided. Two kinds of settled deliveries
+//! stay here until the store may get their ends: those that are *put off* ([`PutOff`]), and those that were settled
+//! while the store was asked to remove their timers.
+//!
+//! A handler counts as *running* from the moment at which an executor gets its work, until the handler returns or its
+//! future is dropped. The handler may still run after the end of its delivery. For example, a handler that overruns its
+//! timeout still counts against the limit of concurrent handlers.
 
-use super::delivery::UnderWay;
+use super::delivery::{Removal, UnderWay};
 use super::occupants::Occupants;
+use super::put_off::PutOff;
 use crate::delivery::Settlement;
+use crate::state::Token;
+use crate::store::Op;
+use crate::timer::TimerId;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use tourbillon_words::UtcMillis;
 
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     under_way: HashMap<u64, UnderWay>,
-    /// The deliveries that wait until the store has removed their timers
-    /// ([`Removal::AtStore`](super::Removal::AtStore)). Each delivery itself is on its way to the store, as an end.
-    beginning: HashMap<u64, Arc<Settlement>>,
+    /// The deliveries that were settled while the store was asked to remove their timers ([`Removal::is_at_store`]).
+    left: HashMap<u64, Left>,
+    pub(crate) put_off: PutOff,
+    /// The number of timers that the store has removed, and whose deliveries did not go on.
+    pub(crate) lost: u64,
     /// The number of handlers that have not returned.
     running: usize,
     /// The namespaces of the handlers that have not returned. Empty without the setting
     /// [`in_turn`](crate::Builder::in_turn).
     occupants: Occupants,
     next_number: u64,
+}
+
+/// A delivery that was settled while the store was asked to remove its timer.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) delivery: UnderWay,
+    /// The operation that ends the lease if the store has not removed the timer. `None` if the delivery is put off
+    /// then.
+    pub(crate) instead: Option<Op>,
 }
 
 impl Deliveries {
@@ -46,44 +65,77 @@ impl Deliveries {
         self.under_way.remove(&number)
     }
 
+    /// Removes and returns a delivery that is under way or put off, and whose lease is lost. `due` is the due moment of
+    /// its timer. Returns `None` if its removal has been sent since.
+    pub(crate) fn remove_leased(&mut self, number: u64, due: UtcMillis) -> Option<UnderWay> {
+        match self.under_way.get(&number) {
+            Some(delivery) if delivery.removal.is_sent() => None,
+            Some(_) => self.under_way.remove(&number),
+            None => self.put_off.remove(number, due),
+        }
+    }
+
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = UnderWay> + use<> {
         core::mem::take(&mut self.under_way).into_values()
     }
 
-    /// Notes that a delivery waits until the store has removed its timer. The delivery is no longer under way until
-    /// then.
-    pub(crate) fn await_removal(&mut self, number: u64, settlement: Arc<Settlement>) {
-        self.beginning.insert(number, settlement);
+    /// Asks for the removal of the timer of a delivery that wants to begin. Returns the lease of the timer, or `None`
+    /// if the delivery has been settled since it wanted to begin.
+    pub(crate) fn send_removal(&mut self, number: u64) -> Option<(TimerId, Token)> {
+        let delivery = self.under_way.get_mut(&number)?;
+        if delivery.removal != Removal::Asked {
+            return None;
+        }
+        delivery.removal = Removal::AtStore;
+        Some((delivery.id, delivery.token))
     }
 
-    /// Returns true if the delivery waits until the store has removed its timer.
-    pub(crate) fn awaits_removal(&self, number: u64) -> bool {
-        self.beginning.contains_key(&number)
+    /// Notes that the store takes long to remove a timer. Returns the [`Settlement`] of the delivery, whose wakers the
+    /// caller must wake without the lock.
+    pub(crate) fn note_long_removal(&mut self, number: u64) -> Option<Arc<Settlement>> {
+        let delivery = self.under_way.get_mut(&number)?;
+        delivery.removal = Removal::AtStoreForLong;
+        Some(Arc::clone(&delivery.settlement))
     }
 
-    /// Notes that a delivery no longer waits until the store has removed its timer. Returns `None` if the delivery did
-    /// not wait, for example because it was given up during the wait.
-    pub(crate) fn stop_waiting(&mut self, number: u64) -> Option<Arc<Settlement>> {
-        self.beginning.remove(&number)
+    /// Keeps a settled delivery until the store has answered whether it has removed the timer.
+    pub(crate) fn leave_at_store(&mut self, delivery: UnderWay, instead: Option<Op>) {
+        self.left.insert(delivery.number, Left { delivery, instead });
     }
 
-    /// Notes that no delivery waits any longer until the store has removed its timer.
-    pub(crate) fn stop_all_waiting(&mut self) -> impl Iterator<Item = Arc<Settlement>> + use<> {
-        core::mem::take(&mut self.beginning).into_values()
+    /// Removes and returns a delivery that was settled while the store was asked to remove its timer.
+    pub(crate) fn take_left(&mut self, number: u64) -> Option<Left> {
+        self.left.remove(&number)
+    }
+
+    /// Returns the leases that must be renewed, without those of timers that the store has removed.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
+        let left = self.left.values().map(|left| &left.delivery);
+        let all = self.under_way.values().chain(left).chain(self.put_off.iter());
+        let stored = all.filter(|delivery| delivery.removal != Removal::Done);
+        stored.map(|delivery| (delivery.id, delivery.token))
+    }
+
+    /// Returns the deliveries whose leases a renewal may find lost. While a removal is at the store, only its answer
+    /// says whether the lease was lost: a removal that takes effect ends the lease.
+    pub(crate) fn leased_mut(&mut self) -> impl Iterator<Item = &mut UnderWay> {
+        let all = self.under_way.values_mut().chain(self.put_off.iter_mut());
+        all.filter(|delivery| !delivery.removal.is_sent())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &UnderWay> {
         self.under_way.values()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut UnderWay> {
-        self.under_way.values_mut()
+    /// Returns true if no delivery is under way. Deliveries that were settled early may still be here.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.under_way.is_empty()
     }
 
-    /// Returns true if no delivery is under way, and none waits until the store has removed its timer. Handlers may
-    /// still be running: a delivery ends before its handler returns if the handler's timeout passes, for example.
+    /// Returns true if no delivery is here. Handlers may still be running: a delivery ends before its handler returns
+    /// if the handler's timeout passes, for example.
     pub(crate) fn is_empty(&self) -> bool {
-        self.under_way.is_empty() && self.beginning.is_empty()
+        self.under_way.is_empty() && self.left.is_empty() && self.put_off.len() == 0
     }
 
     /// Counts the handler of a delivery as running. If a namespace is given, the handler also counts for this
@@ -108,7 +160,8 @@ impl Deliveries {
 
     /// Returns the number of handlers that still run although their deliveries have already ended.
     pub(crate) fn overrun(&self) -> usize {
-        self.running.saturating_sub(self.under_way.len() + self.beginning.len())
+        let kept = self.under_way.values().filter(|delivery| delivery.kept.is_some()).count();
+        self.running.saturating_sub(self.under_way.len() - kept)
     }
 
     /// Returns the number of running handlers of each namespace. Empty without the setting

@@ -1,39 +1,46 @@
 //! Describes a delivery for the runtime, from the claim of its timer to the decision on its end.
 
-use crate::delivery::{Instead, Settlement};
+use crate::delivery::Settlement;
 use crate::runtime::event::{Attempt, Ending, Event};
 use crate::state::{Failure, Phase, Token};
 use crate::store::Op;
+use crate::supervise::Kept;
 use crate::timer::{Timer, TimerId};
 use crate::verdict::Verdict;
 use core::time::Duration;
 use std::sync::Arc;
-use std::time::Instant;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// The stages in which a timer that is delivered at most once leaves the store.
-///
-/// | stage | the store | an end of the delivery is reported by | begins with |
-/// |---|---|---|---|
-/// | `Never` | has the timer, which is delivered at least once | its operation | the claim |
-/// | `BeforeTheCall` | has the timer under a lease | its operation | the claim |
-/// | `ByTheHandler` | has the timer under a lease | its operation | the claim |
-/// | `AtStore` | was asked to remove the timer | the answer to the removal | the work of the handler asks to begin |
-/// | `Done` | has the timer no longer | an event | the store confirms the removal |
-///
-/// The removal is an [`Op::Skip`], so a timer that was cancelled or replaced ends as withdrawn, and the next occurrence
-/// of a series is stored. In the stage `AtStore` the delivery is an end in [`Ends`](crate::runtime::delivery_loop).
-/// There its lease is renewed, and a held removal is sent again.
+/// The stages in which a timer that is delivered at most once leaves the store. The module
+/// [`removals`](crate::runtime::delivery_loop) has their table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removal {
+    /// The timer is delivered at least once.
     Never,
     /// The runtime has the timer removed before it calls the handler.
     BeforeTheCall,
     /// The handler has the timer removed ([`Delivery::begin`](crate::Delivery::begin)).
     ByTheHandler,
+    /// The delivery wants to begin, and its removal is not at the store.
+    Asked,
+    /// The store was asked to remove the timer, and has not answered.
     AtStore,
+    /// The store takes long. The work of the handler leaves its thread and its place, if the handler was not called.
+    AtStoreForLong,
+    /// The store has removed the timer, and the delivery has begun.
     Done,
+}
+
+impl Removal {
+    /// Returns true if the store may have ended the lease because it was asked to remove the timer.
+    pub(crate) fn is_sent(self) -> bool {
+        self.is_at_store() || self == Self::Done
+    }
+
+    pub(crate) fn is_at_store(self) -> bool {
+        matches!(self, Self::AtStore | Self::AtStoreForLong)
+    }
 }
 
 #[derive(Debug)]
@@ -58,8 +65,10 @@ pub(crate) struct UnderWay {
     pub(crate) key: Option<Box<str>>,
     /// The moment at which the handler was called, by the runtime's clock. `None` before the call.
     pub(crate) begun: Option<Timestamp>,
-    /// The moment at which the store first answered that another transaction holds the timer of the removal.
-    pub(crate) held_since: Option<Instant>,
+    /// The work of the handler, if it has left its thread because the removal takes long.
+    pub(crate) kept: Option<Box<Kept>>,
+    /// True if the store was asked to remove the timer, and nobody knows whether it did.
+    pub(crate) may_be_removed: bool,
     /// True if the handler has snoozed the timer. A snooze of the runtime gives the timer back after a pause.
     pub(crate) is_snoozed: bool,
     /// The data for this delivery's events, which the program's observer gets. `None` if the program has no observer.
@@ -108,32 +117,6 @@ pub(crate) struct DeliveryEnd {
     pub(crate) op: Op,
 }
 
-impl DeliveryEnd {
-    /// Returns true if the operation removes a timer that is delivered at most once, so that its delivery may begin.
-    pub(crate) fn is_removal(&self) -> bool {
-        self.delivery.removal == Removal::AtStore
-    }
-
-    /// Ends the lease of a timer instead of removing the timer, if its delivery was settled before it has begun. An
-    /// answer of the handler counts, as it would without the removal.
-    pub(crate) fn follow_settlement(&mut self) {
-        let Self { delivery, op } = self;
-        if delivery.removal != Removal::AtStore || !delivery.settlement.is_settled() {
-            return;
-        }
-        delivery.removal = Removal::BeforeTheCall;
-        *op = match delivery.settlement.take_instead() {
-            None => Op::Release(delivery.id, delivery.token),
-            Some(Instead { verdict, answered }) => {
-                if let Some(at) = answered {
-                    delivery.note_answer(&verdict, delivery.begun.map(|begun| at - begun));
-                }
-                delivery.op_of(verdict)
-            }
-        };
-    }
-}
-
 /// The data of a delivery for the events that the program's observer gets.
 #[derive(Debug)]
 pub(crate) struct Observed {
@@ -157,12 +140,11 @@ impl Observed {
         Event::Ended { attempt, at, ending, took, phase: Phase::Done, next, due: None }
     }
 
-    /// Returns how the delivery ended. `op` is the operation that reports the end to the store. `is_removal` is true if
-    /// the operation should have removed the timer before its delivery began.
-    pub(crate) fn ending(&self, op: &Op, is_removal: bool) -> Ending {
+    /// Returns how the delivery ended. `op` is the operation that reports the end to the store.
+    pub(crate) fn ending(&self, op: &Op) -> Ending {
         match (&self.verdict, op) {
             (Some(verdict), _) => Ending::Answered(verdict.clone()),
-            (None, Op::Skip(..)) if !is_removal => Ending::Skipped,
+            (None, Op::Skip(..)) => Ending::Skipped,
             // Without a verdict, a timer is parked only because the runtime has no handler for its kind.
             (None, Op::Park(..)) => Ending::NoHandler,
             (None, _) => Ending::GivenBack,

@@ -1,15 +1,18 @@
 //! Handles the calls that the handlers' threads make to the runtime.
 
 use super::delivery::{DeliveryEnd, Removal, UnderWay};
-use super::{Runtime, RuntimeState};
-use crate::delivery::{Begin, Instead, PUT_OFF, Permission, Settlement};
+use super::put_off::{PUT_OFF, Until};
+use super::state::AskedRemoval;
+use super::{Runtime, RuntimeState, Wakes};
+use crate::delivery::{Begin, Permission, Settlement};
 use crate::panics::survive;
-use crate::runtime::event::{Ending, Event};
+use crate::runtime::event::Event;
 use crate::store::Op;
-use crate::supervise::Supervisor;
+use crate::supervise::{Kept, Supervisor};
 use crate::verdict::Verdict;
 use core::time::Duration;
 use std::sync::Arc;
+use std::time::Instant;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
@@ -18,7 +21,7 @@ impl Begin for Runtime {
         let mut state = self.lock();
         let permission = state.begin(number);
         if permission == Permission::Awaited {
-            self.notify(&state, |wakes| wakes.on_ends);
+            self.notify(&state, |wakes| wakes.on_removals);
         }
         permission
     }
@@ -30,10 +33,12 @@ impl Supervisor for Runtime {
         let Some(at) = survive(|| self.store.now()) else { return Permission::Refused };
         let now = self.moment();
         let mut state = self.lock();
-        if state.deliveries.awaits_removal(number) {
-            return Permission::Awaited;
-        }
         let Some(delivery) = state.deliveries.get_mut(number) else { return Permission::Refused };
+        match delivery.removal {
+            Removal::Asked | Removal::AtStore => return Permission::Awaited,
+            Removal::AtStoreForLong => return Permission::Later,
+            _ => {}
+        }
         // The lease of a removed timer has ended with its removal.
         if delivery.until > at || delivery.removal == Removal::Done {
             if delivery.removal == Removal::BeforeTheCall {
@@ -43,6 +48,10 @@ impl Supervisor for Runtime {
             delivery.begun = Some(now);
             let timeout = delivery.timeout;
             let lateness = at - delivery.due;
+            // The delivery of a handler that begins it itself begins later.
+            if delivery.removal != Removal::ByTheHandler {
+                self.reporter.delivered();
+            }
             self.reporter.called(lateness);
             if let Some(attempt) = delivery.observed.as_ref().map(|observed| Arc::clone(&observed.attempt)) {
                 // The event is kept under the lock in which the delivery was found, so it precedes the event of the
@@ -65,38 +74,37 @@ impl Supervisor for Runtime {
         Permission::Refused
     }
 
+    fn keep(&self, number: u64, work: Kept) -> Option<Kept> {
+        let mut state = self.lock();
+        match state.deliveries.get_mut(number) {
+            Some(delivery) if delivery.removal == Removal::AtStoreForLong => {
+                delivery.kept = Some(Box::new(work));
+                state.leave(number);
+                self.notify(&state, |wakes| wakes.on_requests);
+                None
+            }
+            _ => Some(work),
+        }
+    }
+
     fn answered(&self, number: u64, verdict: Verdict) {
         let alarm = self.settle(number, verdict, true);
-        if let Some(alarms) = self.alarms.get() {
-            alarms.cancel(alarm);
-        }
+        self.cancel_timeout(alarm);
     }
 
     fn returned(&self, number: u64) {
         let at = self.store_now();
         let mut state = self.lock();
-        state.deliveries.leave(number);
-        // A claim may have left due timers in the store, because their namespace had used up its share of the
-        // handlers. Now that this handler has returned, the loop can claim such a timer.
-        state.requests.look |= state.backlog.is_withheld;
+        state.leave(number);
         // A handler that has answered has already settled its delivery. So a delivery that is found here was dropped by
         // the executor.
         let dropped = state.deliveries.remove(number);
-        let waiting = state.deliveries.stop_waiting(number);
         let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));
-        // The removal of the timer decides the end of such a delivery. Its handler is not called.
-        let settlement = settlement.or(waiting.inspect(|waiting| {
-            // As below, a stop needs no pause.
-            match state.is_stopping() {
-                true => drop(waiting.settle()),
-                false => waiting.settle_by(Instead::put_off(at)),
-            }
-        }));
         if let Some(delivery) = dropped
             && delivery.settlement.settle()
         {
             state.give_back(delivery, at);
-            self.notify(&state, |wakes| wakes.on_ends);
+            self.notify(&state, Wakes::any);
         }
         // The return of a handler makes room, for which a claim may already wait.
         self.notify(&state, |wakes| wakes.on_requests);
@@ -108,8 +116,8 @@ impl Supervisor for Runtime {
 }
 
 impl Runtime {
-    /// Sets the timeout of the delivery `number`, whose handler is about to be called.
-    fn set_timeout(&self, number: u64, timeout: Duration) {
+    /// Sets the timeout of the delivery `number`, whose handler is about to be called, or which has just begun.
+    pub(super) fn set_timeout(&self, number: u64, timeout: Duration) {
         let Some(alarms) = self.alarms.get() else { return };
         // This must stay outside the lock, since the engine's thread may wait for the lock.
         let alarm = alarms.timeout_in(number, timeout);
@@ -125,27 +133,36 @@ impl Runtime {
             alarms.cancel(alarm);
         }
     }
+
+    pub(super) fn cancel_timeout(&self, alarm: Option<tourbillon::TimerId>) {
+        if let Some(alarms) = self.alarms.get() {
+            alarms.cancel(alarm);
+        }
+    }
 }
 
 impl RuntimeState {
-    /// Begins a delivery. If the timer is delivered at most once, the store must remove it first. From now on the
-    /// removal is an end that waits for the store, and the delivery is under way again once the store has confirmed
-    /// the removal.
+    /// Frees the place of a handler.
+    fn leave(&mut self, number: u64) {
+        self.deliveries.leave(number);
+        // A claim may have left due timers in the store, because their namespace had used up its share of the
+        // handlers. Now that this handler has left its place, the loop can claim such a timer.
+        self.requests.look |= self.backlog.is_withheld;
+    }
+
+    /// Begins a delivery. If the timer is delivered at most once, the store must remove it first. The delivery loop
+    /// then gets a request for this removal.
     fn begin(&mut self, number: u64) -> Permission {
-        if self.deliveries.awaits_removal(number) {
-            return Permission::Awaited;
+        let Some(delivery) = self.deliveries.get_mut(number) else { return Permission::Refused };
+        match delivery.removal {
+            Removal::Never | Removal::Done => Permission::Granted,
+            Removal::Asked | Removal::AtStore | Removal::AtStoreForLong => Permission::Awaited,
+            Removal::BeforeTheCall | Removal::ByTheHandler => {
+                delivery.removal = Removal::Asked;
+                self.requests.removals.push(AskedRemoval { number, id: delivery.id });
+                Permission::Awaited
+            }
         }
-        match self.deliveries.get_mut(number).map(|delivery| delivery.removal) {
-            None => return Permission::Refused,
-            Some(Removal::Never | Removal::Done) => return Permission::Granted,
-            Some(Removal::BeforeTheCall | Removal::ByTheHandler | Removal::AtStore) => {}
-        }
-        let Some(mut delivery) = self.deliveries.remove(number) else { return Permission::Refused };
-        delivery.removal = Removal::AtStore;
-        self.deliveries.await_removal(number, Arc::clone(&delivery.settlement));
-        let op = Op::Skip(delivery.id, delivery.token);
-        self.settled.ends.push(DeliveryEnd { delivery, op });
-        Permission::Awaited
     }
 
     /// Gives back the timers whose work the program's executor has had for at least the time `longest`, by the
@@ -153,10 +170,10 @@ impl RuntimeState {
     /// of the handler stays occupied until the executor drops the work, since the executor may still call it.
     pub(crate) fn give_uncalled_back(&mut self, now: Timestamp, longest: Duration, at: UtcMillis) {
         let waits = |delivery: &&UnderWay| {
-            // The store cannot get a removed timer back.
-            let is_stored = delivery.removal != Removal::Done;
+            // The executor has polled the work of a delivery that has asked for its removal.
+            let has_asked = delivery.removal == Removal::Asked || delivery.removal.is_sent();
             let is_late = delivery.spawned.is_some_and(|spawned| now - spawned >= longest);
-            delivery.begun.is_none() && is_stored && is_late
+            delivery.begun.is_none() && !has_asked && is_late
         };
         let numbers: Vec<u64> =
             self.deliveries.iter().filter(waits).map(|delivery| delivery.number).collect();
@@ -174,10 +191,7 @@ impl RuntimeState {
     /// whose timer the store was asked to remove does not begin any more. Returns the [`Settlement`] of each. The
     /// caller must call [`Settlement::wake`] without the lock.
     pub(crate) fn give_all_back(&mut self, at: UtcMillis) -> Vec<Arc<Settlement>> {
-        let mut settled: Vec<_> = self.deliveries.stop_all_waiting().collect();
-        for waiting in &settled {
-            let _the_first = waiting.settle();
-        }
+        let mut settled = Vec::new();
         for delivery in self.deliveries.take_all() {
             if delivery.settlement.settle() {
                 settled.push(Arc::clone(&delivery.settlement));
@@ -187,20 +201,15 @@ impl RuntimeState {
         settled
     }
 
-    /// Ends a delivery without an answer of its handler: the executor has dropped the handler's future, or the runtime
-    /// stops. The timer stays stored, and is delivered again. The exception is a timer that is delivered at most once
-    /// and whose delivery has begun: the store has removed it.
-    fn give_back(&mut self, delivery: UnderWay, at: UtcMillis) {
-        if delivery.removal == Removal::Done {
-            let ended = delivery.observed.map(|observed| observed.ended_removed(at, Ending::GivenBack));
-            return self.settled.events.extend(ended);
+    /// Ends a delivery without an answer of its handler: the executor has dropped the handler's future, its time has
+    /// passed before it has begun, or the runtime stops. The timer stays stored, and is delivered again after a pause.
+    /// The exception is a timer that is delivered at most once and whose delivery has begun: the store has removed it.
+    pub(super) fn give_back(&mut self, delivery: UnderWay, at: UtcMillis) {
+        match delivery.removal {
+            Removal::Done => self.lose(delivery, at),
+            _ if delivery.removal.is_at_store() => self.deliveries.leave_at_store(delivery, None),
+            // Without a pause, an executor that drops all its work would get the timer again at once.
+            _ => self.put_off(delivery, Until::Moment(Instant::now() + PUT_OFF)),
         }
-        // Without a pause, an executor that drops all its work would get the timer again at once. During a stop, the
-        // executor gets no further work that it could drop, so the timer needs no pause.
-        let op = match self.is_stopping() {
-            true => Op::Release(delivery.id, delivery.token),
-            false => Op::Snooze(delivery.id, delivery.token, at + PUT_OFF),
-        };
-        self.settled.ends.push(DeliveryEnd { delivery, op });
     }
 }

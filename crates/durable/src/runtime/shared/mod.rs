@@ -7,14 +7,18 @@ mod delivery;
 mod handlers;
 mod occupants;
 mod plans;
+mod put_off;
+mod removing;
 mod settle;
 mod signals;
 mod state;
 
 pub(super) use self::delivery::{DeliveryEnd, Observed, Removal, UnderWay};
+pub(super) use self::put_off::{MOST_PUT_OFF, Until};
+pub(super) use self::removing::RemovalAnswer;
 pub(super) use self::signals::Signals;
 pub(super) use self::state::{
-    Activity, Backlog, Fetch, RenewalAlarm, RuntimeState, Stage, Unanswered, Wakes,
+    Activity, AskedRemoval, Backlog, Fetch, RenewalAlarm, RuntimeState, Stage, Unanswered, Wakes,
 };
 
 use self::state::Requests;
@@ -68,7 +72,10 @@ pub(crate) struct Load {
     /// The number of handlers that still run although their deliveries have ended, for example because the handler's
     /// timeout has passed.
     pub(crate) overrun: usize,
-    /// The due moment of the first pending timer, as the last claim found it. `None` if no timer was pending.
+    /// The number of timers that the store has removed, and whose deliveries did not go on.
+    pub(crate) lost: u64,
+    /// The due moment of the first timer that is put off, or pending, as the last claim found it. `None` if there is no
+    /// such timer.
     pub(crate) next_due: Option<UtcMillis>,
     /// The time for which the delivery loop has waited for the answer to its oldest call at the store. `None` if the
     /// loop waits for no answer.
@@ -242,7 +249,8 @@ impl Runtime {
         Load {
             running: state.deliveries.running(),
             overrun: state.deliveries.overrun(),
-            next_due: state.backlog.next_due,
+            lost: state.deliveries.lost,
+            next_due: state.backlog.next_due.into_iter().chain(state.deliveries.put_off.first_due()).min(),
             stuck_for: stuck_since.map(|since| since.elapsed()),
         }
     }

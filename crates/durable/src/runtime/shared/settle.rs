@@ -2,12 +2,17 @@
 //! store. A delivery is settled only once (invariant R1 of [`delivery_loop`](crate::runtime::delivery_loop)).
 
 use super::delivery::{DeliveryEnd, Observed, Removal, UnderWay};
-use super::{Runtime, RuntimeState};
-use crate::delivery::Instead;
+use super::put_off::{PUT_OFF, Until};
+use super::removing::{RemovalAnswer, ended_unremoved};
+use super::{Runtime, RuntimeState, Wakes};
+use crate::delivery::Settlement;
 use crate::runtime::event::{Ending, Event};
-use crate::timer::TimerId;
+use crate::state::Phase;
+use crate::store::{Op, Outcome};
+use crate::supervise::Kept;
 use crate::verdict::Verdict;
 use std::sync::Arc;
+use std::time::Instant;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
@@ -23,9 +28,8 @@ struct Now {
 impl Runtime {
     /// Settles the delivery `number`: decides that the delivery ends with `verdict`, the handler's answer or the
     /// failure after its timeout. Returns the id of the engine's timer for this timeout, which the caller must cancel.
-    /// Does nothing and returns `None` if the delivery is already settled. If the store was asked to remove the timer
-    /// and has not answered, the removal decides what becomes of the timer. The verdict counts only if the removal is
-    /// not at the store. A timeout then puts the timer off, since the delivery has not begun and so has not failed.
+    /// Does nothing and returns `None` if the delivery is already settled. A delivery that waits for its beginning has
+    /// not failed at its timeout: it is put off.
     pub(super) fn settle(
         &self,
         number: u64,
@@ -34,19 +38,16 @@ impl Runtime {
     ) -> Option<tourbillon::TimerId> {
         let now = Now { runtime: self.moment(), store: self.store_now() };
         let mut state = self.lock();
-        let Some(mut delivery) = state.deliveries.remove(number) else {
-            let waiting = state.deliveries.stop_waiting(number)?;
-            waiting.settle_by(match is_answer {
-                true => Instead { verdict: verdict.admitted(), answered: Some(now.runtime) },
-                false => Instead::put_off(now.store),
-            });
-            drop(state);
-            waiting.wake();
-            return None;
-        };
+        let mut delivery = state.deliveries.remove(number)?;
         let (alarm, settlement) = (delivery.alarm.take(), Arc::clone(&delivery.settlement));
         if settlement.settle() {
-            self.end(&mut state, delivery, verdict, now);
+            let waits = delivery.removal == Removal::Asked || delivery.removal.is_at_store();
+            if waits && !is_answer {
+                state.give_back(delivery, now.store);
+                self.notify(&state, Wakes::any);
+            } else {
+                self.end(&mut state, delivery, verdict, now);
+            }
         }
         drop(state);
         settlement.wake();
@@ -54,15 +55,15 @@ impl Runtime {
     }
 
     /// Settles a delivery whose lease the store has already ended. No result is reported to the store. Returns false,
-    /// and does nothing, if the delivery is no longer under way.
-    pub(crate) fn settle_lost(&self, number: u64) -> bool {
+    /// and does nothing, if the delivery is neither under way nor put off. `due` is the due moment of its timer.
+    pub(crate) fn settle_lost(&self, number: u64, due: UtcMillis) -> bool {
         let at = self.store_now();
         let mut state = self.lock();
-        let Some(delivery) = state.deliveries.remove(number) else { return false };
-        if delivery.settlement.settle()
-            && let Some(Observed { attempt, .. }) = delivery.observed
-        {
-            state.settled.events.push(Event::LeaseLost { attempt, at });
+        let Some(delivery) = state.deliveries.remove_leased(number, due) else { return false };
+        let _was_put_off = delivery.settlement.settle();
+        let may_be_removed = delivery.may_be_removed;
+        if let Some(Observed { attempt, .. }) = delivery.observed {
+            state.settled.events.push(Event::LeaseLost { attempt, at, may_be_removed });
         }
         self.notify(&state, |wakes| wakes.on_requests);
         drop(state);
@@ -70,37 +71,108 @@ impl Runtime {
         true
     }
 
-    /// Handles the end of a removal at which the delivery of a timer that is delivered at most once begins: the store
-    /// has confirmed that it has the timer no longer. `next` is the next occurrence of the timer's series.
-    pub(crate) fn begin_removed(&self, mut delivery: UnderWay, next: Option<TimerId>) {
-        let (at, settlement) = (self.store_now(), Arc::clone(&delivery.settlement));
-        delivery.removal = Removal::Done;
-        if let Some(observed) = &mut delivery.observed {
-            observed.next = next;
-        }
-        let alarm = delivery.alarm;
+    /// Handles the answer to the removal of the delivery `number`. If the timer may still be stored, its delivery is
+    /// put off until the end of the pause `until`. Returns the work of a handler that must be handed to an executor
+    /// again, because it has not waited on its thread.
+    pub(crate) fn removal_answered(
+        &self,
+        number: u64,
+        answer: RemovalAnswer,
+        until: Until,
+    ) -> Option<Box<Kept>> {
+        let at = self.store_now();
         let mut state = self.lock();
-        let is_awaited = state.deliveries.stop_waiting(delivery.number).is_some();
-        if is_awaited {
-            settlement.remove();
-            state.deliveries.insert(delivery);
-        } else if let Some(observed) = delivery.observed {
-            // Nobody waits for this delivery, and the timer is lost. This ends the delivery: its handler is not called.
-            state.settled.events.push(observed.ended_removed(at, Ending::GivenBack));
+        // The runtime must not look idle before the answer is counted and reported. The loop sets the number anew after
+        // it has polled its calls.
+        state.unanswered.ends += 1;
+        let left = state.deliveries.take_left(number);
+        let is_left = left.is_some();
+        let (mut delivery, instead) = match left {
+            Some(left) => (left.delivery, left.instead),
+            None => match state.deliveries.remove(number) {
+                Some(delivery) => (delivery, None),
+                // A delivery whose removal is at the store is in one of these places.
+                None => return None,
+            },
+        };
+        let kept = delivery.kept.take();
+        let settlement = Arc::clone(&delivery.settlement);
+        if let RemovalAnswer::Outcome(outcome @ Outcome::Ended { phase: Phase::Done, next, .. }) = &answer {
+            delivery.removal = Removal::Done;
+            if let Some(observed) = &mut delivery.observed {
+                observed.next = *next;
+            }
+            let (id, key) = (delivery.id, delivery.key.clone());
+            let called = delivery.begun.is_some().then_some((delivery.alarm.take(), delivery.timeout));
+            match is_left {
+                // The delivery was settled before it has begun.
+                true => state.lose(delivery, at),
+                false => {
+                    if called.is_some() {
+                        self.reporter.delivered();
+                    }
+                    settlement.remove();
+                    state.deliveries.insert(delivery);
+                }
+            }
+            self.notify(&state, |wakes| wakes.on_requests);
+            drop(state);
+            settlement.wake();
+            if let Some((alarm, timeout)) = called {
+                self.cancel_timeout(alarm);
+                if !is_left {
+                    // The handler has its whole time from the beginning of the delivery.
+                    self.set_timeout(number, timeout);
+                }
+            }
+            self.reporter.removed(id, key, outcome);
+            return kept.filter(|_| !is_left);
         }
+        delivery.removal = Removal::Asked;
+        delivery.may_be_removed |= matches!(answer, RemovalAnswer::Unknown);
+        let _was_left = settlement.settle();
+        if answer.puts_off() {
+            match instead {
+                Some(op) => state.settled.ends.push(DeliveryEnd { delivery, op }),
+                // An executor that drops all its work must not get the timer again at once.
+                None if is_left => state.put_off(delivery, Until::Moment(Instant::now() + PUT_OFF)),
+                None => state.put_off(delivery, until),
+            }
+            drop(state);
+            settlement.wake();
+            return None;
+        }
+        let alarm = delivery.alarm.take();
+        state.settled.events.extend(ended_unremoved(&mut delivery, &answer, at));
         drop(state);
-        if !is_awaited && let Some(alarms) = self.alarms.get() {
-            alarms.cancel(alarm);
-        }
         settlement.wake();
+        self.cancel_timeout(alarm);
+        match answer {
+            RemovalAnswer::Outcome(outcome) => {
+                self.reporter.ended(&delivery, &Op::Skip(delivery.id, delivery.token), &outcome);
+            }
+            RemovalAnswer::Unknown | RemovalAnswer::GivenUp => self.reporter.ends_lost(1),
+        }
+        None
     }
 
-    /// Settles a delivery that must not begin, since the store has not removed its timer, or nobody knows whether it
-    /// has.
-    pub(crate) fn settle_unremoved(&self, delivery: &UnderWay) {
-        let _was_given_up = self.lock().deliveries.stop_waiting(delivery.number);
-        let _was_settled = delivery.settlement.settle();
-        delivery.settlement.wake();
+    /// Notes that the removals of these deliveries take long. Handlers that were not called leave their threads.
+    pub(crate) fn note_long_removals(&self, numbers: &[u64]) {
+        let waiting: Vec<Arc<Settlement>> = {
+            let mut state = self.lock();
+            numbers.iter().filter_map(|number| state.deliveries.note_long_removal(*number)).collect()
+        };
+        waiting.iter().for_each(|settlement| settlement.wake());
+    }
+
+    /// Puts deliveries off that have asked for the removals of their timers, until the end of the pause `until`.
+    /// Leaves out deliveries that have been settled since.
+    pub(crate) fn put_off_asked(&self, numbers: impl IntoIterator<Item = u64>, until: Until) {
+        let settled: Vec<Arc<Settlement>> = {
+            let mut state = self.lock();
+            numbers.into_iter().filter_map(|number| state.put_off_asked(number, until)).collect()
+        };
+        settled.iter().for_each(|settlement| settlement.wake());
     }
 
     /// Turns the verdict of a settled delivery into the operation that reports the result to the store. The operation
@@ -126,6 +198,10 @@ impl Runtime {
             return;
         }
         let op = delivery.op_of(verdict);
-        state.settled.ends.push(DeliveryEnd { delivery, op });
+        match delivery.removal.is_at_store() {
+            // The operation counts if the store has not removed the timer.
+            true => state.deliveries.leave_at_store(delivery, Some(op)),
+            false => state.settled.ends.push(DeliveryEnd { delivery, op }),
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::delivery::DeliveryEnd;
 use super::plans::Plans;
 use crate::runtime::event::Event;
 use crate::store::StoreError;
+use crate::timer::TimerId;
 use futures_channel::oneshot;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -61,11 +62,21 @@ pub(crate) struct Wakes {
     /// True if the loop must wake when another thread leaves an event for the program's observer, or a request
     /// ([`Requests`]), for example to claim due timers.
     pub(crate) on_requests: bool,
+    /// True if the loop must wake when a delivery asks for the removal of its timer.
+    pub(crate) on_removals: bool,
+}
+
+impl Wakes {
+    /// Returns true for any of the signals. A delivery that is put off by another thread changes the moment until which
+    /// the loop may sleep.
+    pub(crate) fn any(self) -> bool {
+        true
+    }
 }
 
 impl Default for Wakes {
     fn default() -> Self {
-        Self { on_ends: true, on_requests: true }
+        Self { on_ends: true, on_requests: true, on_removals: true }
     }
 }
 
@@ -78,6 +89,16 @@ pub(crate) struct Requests {
     pub(crate) look: bool,
     pub(crate) renewal: RenewalAlarm,
     pub(crate) fetches: VecDeque<Fetch>,
+    /// The deliveries that want to begin, and whose timers the store must remove first.
+    pub(crate) removals: Vec<AskedRemoval>,
+}
+
+/// A delivery that wants to begin, and whose timer the store must remove first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskedRemoval {
+    /// The number of the delivery.
+    pub(crate) number: u64,
+    pub(crate) id: TimerId,
 }
 
 /// The state of the alarm for the next renewal of leases (invariant R4 of

@@ -10,7 +10,7 @@ pub use self::batch::{Change, Effect};
 
 use self::answers::placed;
 use super::report::{Health, Stats};
-use super::shared::Runtime;
+use super::shared::{Load, Runtime};
 use crate::executor::block_on;
 use crate::spec::{Kind, Rejection, ScheduleError, Spec};
 use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
@@ -207,9 +207,8 @@ impl Timers {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let now = self.runtime.load();
-        let (running, overrun, next_due) = (now.running, now.overrun, now.next_due);
-        Stats { running, overrun, next_due, ..self.runtime.reporter.stats() }
+        let Load { running, overrun, lost, next_due, .. } = self.runtime.load();
+        Stats { running, overrun, lost, next_due, ..self.runtime.reporter.stats() }
     }
 
     /// Returns the present fault of the runtime. If the runtime has several faults, returns the fault that [`Health`]

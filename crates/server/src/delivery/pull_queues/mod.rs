@@ -61,12 +61,13 @@
 //! |---|---|
 //! | the receiver goes away before the removal, or the service stops before it | is parked |
 //! | the service stops during the removal | goes to the receiver after the removal, and its claim has ended |
-//! | the receiver goes away during the removal, or the removal takes longer than 5 s | is lost, or becomes due again if the store has not removed it |
+//! | the receiver goes away during the removal, or the removal takes longer than 5 s | is lost, or is parked if the store has not removed it |
+//! | the store does not remove the timer | becomes due again after a pause |
 //! | the timer was cancelled or replaced, or its lease was lost | the receiver does not get it |
 //!
-//! The receiver gets all its timers after the last removal. So a removal that waits, for example for a transaction of
-//! another program, holds up the others by up to 5 s. A receiver that goes away in this time loses those that were
-//! removed.
+//! The receiver gets all its timers after the last removal. So a removal that waits, for example for a server that does
+//! not answer, holds up the others by up to 5 s. A receiver that goes away in this time loses those that were removed.
+//! If it has got no timer after the removals, it waits on.
 //!
 //! # Shares
 //! Each namespace may have only a part ([`Shares`](crate::share::Shares)) of the open claims and of the waiting

@@ -30,8 +30,9 @@ pub(crate) fn unanswered(fault: &str) -> Problem {
 impl PullQueues {
     /// Fetches at most `max` timers of a queue for a receiver. Waits for the first timer for at most `wait`. If timers
     /// of the queue are parked (in the store, without a receiver) or on their way to this node's handler, the call may
-    /// wait up to half a second, even if `wait` is shorter. Fails if the receiver gets no timer, and the store has not
-    /// said whether the queue is empty.
+    /// wait up to half a second, even if `wait` is shorter. A timer that is delivered at most once, and that the store
+    /// does not remove for the receiver, does not end the wait. Fails if the receiver gets no timer, and the store has
+    /// not said whether the queue is empty.
     ///
     /// # Cancellation
     ///
@@ -45,6 +46,26 @@ impl PullQueues {
         max: usize,
         wait: Duration,
     ) -> Result<Vec<Claim>, Problem> {
+        let until = tokio::time::Instant::now() + wait;
+        let mut rest = wait;
+        loop {
+            let (claims, has_failed) = self.fetch_once(namespace, queue, max, rest).await?;
+            rest = until.saturating_duration_since(tokio::time::Instant::now());
+            if !claims.is_empty() || !has_failed || rest.is_zero() {
+                return Ok(claims);
+            }
+        }
+    }
+
+    /// Fetches timers once for a receiver. Also returns whether the receiver has got a claim whose timer the store did
+    /// not remove for it.
+    async fn fetch_once(
+        &self,
+        namespace: &str,
+        queue: &str,
+        max: usize,
+        wait: Duration,
+    ) -> Result<(Vec<Claim>, bool), Problem> {
         let reason = Reason::Queue(namespace.into(), queue.into());
         let has_parked = !self.has_others && self.parked.count(&reason) > 0;
         let (sender, claims) = mpsc::unbounded_channel();
@@ -96,12 +117,12 @@ impl PullQueues {
         }
         let first_wait = if has_parked { wait.max(PARKED_WAIT) } else { wait };
         poll.gather(max, wait, first_wait).await;
-        poll.remove_timers().await;
+        let has_failed = poll.remove_timers().await > 0;
         let claims = poll.leave();
         match self.parked.fault(&reason) {
             // Without an answer of the store, nobody knows whether timers of the queue are parked.
             Some(fault) if claims.is_empty() && !self.lock().is_closed => Err(unanswered(&fault)),
-            _ => Ok(claims),
+            _ => Ok((claims, has_failed)),
         }
     }
 }
@@ -154,9 +175,10 @@ impl Poll<'_> {
         }
     }
 
-    /// Has the timers that are delivered at most once removed from the store, because their deliveries begin when the
-    /// receiver gets them. The receiver does not get the claims of timers that are not removed within [`REMOVING`].
-    async fn remove_timers(&mut self) {
+    /// Has the timers removed from the store that are delivered at most once: their deliveries begin when the receiver
+    /// gets them. The receiver does not get the claims of timers that are not removed within [`REMOVING`]. Returns the
+    /// number of these claims.
+    async fn remove_timers(&mut self) -> usize {
         // Further claims would come without a removal.
         self.close();
         let removals: Vec<_> = {
@@ -167,14 +189,17 @@ impl Poll<'_> {
             self.got.iter().filter_map(removal).collect()
         };
         let until = tokio::time::Instant::now() + REMOVING;
+        let mut failed = 0;
         for (name, removed) in removals {
             if matches!(tokio::time::timeout_at(until, removed).await, Ok(Ok(()))) {
                 self.removed.insert(name);
             } else {
+                failed += 1;
                 self.got.retain(|(_, claim)| claim.claim != name);
                 self.queues.lock().claims.remove(&name);
             }
         }
+        failed
     }
 
     /// Returns the claims that the receiver has got, sorted by their timers' due moments. From then on the receiver

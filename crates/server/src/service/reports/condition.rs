@@ -152,11 +152,13 @@ impl Condition {
         Ok(counts)
     }
 
-    /// Returns the time since the due moment of the oldest pending timer, or zero if no pending timer is due.
+    /// Returns the time since the due moment of the oldest timer that is pending, or that this node has put off. Zero
+    /// if no such timer is due.
     pub(crate) async fn overdue(&self, now: UtcMillis) -> Result<Duration, StoreError> {
         let store = self.timers.timer_store();
-        let first = store.upcoming(UtcMillis::ZERO, now, 1).await?;
-        Ok(first.first().map_or(Duration::ZERO, |(due, _)| now - *due))
+        let pending = store.upcoming(UtcMillis::ZERO, now, 1).await?.first().map(|(due, _)| *due);
+        let first = pending.into_iter().chain(self.timers.stats().next_due).min();
+        Ok(first.map_or(Duration::ZERO, |due| now - due))
     }
 
     fn hosts(&self) -> Vec<HostView> {

@@ -89,7 +89,7 @@ impl MetricsPage {
         }
         page.scrub(self.timers.timer_store().scrub().unwrap_or_default());
         if let Ok(overdue) = overdue {
-            let help = "Time for which the oldest pending timer is due.";
+            let help = "Time for which the oldest timer is due that is pending or put off.";
             page.single("overdue_seconds", "gauge", help, &overdue.as_secs_f64());
         }
         if let Ok(nodes) = &nodes {
@@ -202,6 +202,8 @@ impl MetricsPage {
         page.by_label("duplicates_total", "counter", help, "cause", metrics.duplicates.iter());
         let help = "Timers whose deliveries were given up, by the reason.";
         page.by_label("dead_total", "counter", help, "reason", metrics.dead.iter());
+        let help = "Timers at most once that have left the store, and that no receiver is known to have got.";
+        page.single("lost_total", "counter", help, &metrics.lost);
         let help = "Deliveries whose lease was lost, or whose answer came after their time.";
         page.single("lease_lost_total", "counter", help, &stats.leases_lost);
         let help = "Time of callbacks, by the class of the answer.";

@@ -1,0 +1,119 @@
+//! Tests timers that are delivered at most once and that the store cannot remove for a while. Their deliveries are put
+//! off, and hold up no others.
+
+use crate::once::{Fate, Fates, LEASE, World, lock};
+use crate::{Note, eventually, secs};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tourbillon_durable::store::{Hooked, MemoryStore, TimerStore};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Durable, Spec};
+
+/// The store answers no removal, for longer than a lease. More timers wait for that than the runtime has places.
+#[test]
+fn removals_without_an_answer_hold_up_nothing_else() {
+    const ONCE: u64 = 20;
+    let world = World::new(Fate::Silent, |builder| builder.workers(4));
+    for number in 1..=ONCE {
+        world.schedule(number);
+    }
+    eventually(|| !lock(&world.store.hook().sizes).is_empty());
+    let begin = Instant::now();
+    let mut others = 0;
+    while begin.elapsed() < 5 * LEASE {
+        others += 1;
+        let other = Instant::now();
+        world.durable.handle().schedule_blocking(Spec::new(Note(1_000 + others))).unwrap();
+        eventually(|| world.durable.handle().stats().done == others);
+        // The first removals leave their places after a second.
+        assert!(other.elapsed() < secs(2), "{:?}", other.elapsed());
+    }
+    assert!(others > 20, "{others}");
+    let stats = world.durable.handle().stats();
+    assert_eq!((stats.delivered, stats.leases_lost, stats.lost), (others, 0, 0));
+    eventually(|| world.durable.handle().stats().running == 0);
+    world.store.hook().open();
+    eventually(|| world.durable.handle().stats().done == others + ONCE);
+    world.is_idle();
+    let mut once: Vec<u64> = lock(&world.calls).iter().map(|(number, _)| *number).collect();
+    once.retain(|number| *number <= ONCE);
+    once.sort_unstable();
+    assert_eq!(once, (1..=ONCE).collect::<Vec<_>>());
+    let stats = world.durable.handle().stats();
+    assert_eq!((stats.leases_lost, stats.ends_lost, stats.lost), (0, 0, 0));
+}
+
+/// The store cannot remove timers for a while. However many wait, only one of them asks after each pause. Their
+/// lateness is that of their own moments.
+#[test]
+fn a_store_that_cannot_remove_timers_is_asked_once_for_each_pause() {
+    const ONCE: u64 = 600;
+    let world = World::new(Fate::Unable, |builder| builder.lease(secs(60)).workers(4));
+    for number in 1..=ONCE {
+        world.schedule(number);
+    }
+    let begin = Instant::now();
+    eventually(|| lock(&world.store.hook().sizes).len() >= 5);
+    let first = pollster::block_on(world.store.get(TimerId::from_u128(1).into())).unwrap().unwrap();
+    std::thread::sleep(secs(1).saturating_sub(begin.elapsed()));
+    let before = world.durable.handle().stats();
+    std::thread::sleep(secs(1));
+    let stats = world.durable.handle().stats();
+    let next_due = stats.next_due.expect("they are overdue");
+    assert!(stats.delivered == 0 && next_due < first.due + secs(1), "{stats:?}");
+    assert!(stats.released < 50 && stats.claims < before.claims + 50, "{stats:?}");
+    let sizes = lock(&world.store.hook().sizes).clone();
+    assert!(sizes[1..].iter().all(|size| *size == 1) && sizes.len() < 20, "{sizes:?}");
+    *lock(&world.store.hook().fate) = Fate::Normal;
+    eventually(|| world.durable.handle().stats().done == ONCE);
+    world.is_idle();
+    let stats = world.durable.handle().stats();
+    assert_eq!((stats.delivered, stats.leases_lost, lock(&world.calls).len()), (ONCE, 0, 600));
+    assert!(stats.lateness.max >= secs(2), "{:?}", stats.lateness);
+}
+
+#[test]
+fn a_timer_that_is_too_late_after_a_removal_was_refused_is_skipped() {
+    let world = World::new(Fate::Unable, |builder| builder);
+    let misfire = tourbillon_durable::policy::Misfire::Within(Duration::from_millis(200));
+    let policy = tourbillon_durable::policy::Policy { misfire, ..Default::default() };
+    let spec = Spec::new(Note(1)).policy(policy).at_most_once();
+    world.durable.handle().schedule_blocking(spec).unwrap();
+    eventually(|| !lock(&world.store.hook().sizes).is_empty());
+    std::thread::sleep(secs(1));
+    *lock(&world.store.hook().fate) = Fate::Normal;
+    eventually(|| world.durable.handle().stats().skipped == 1);
+    world.is_idle();
+    world.assert_called(&[]);
+}
+
+/// The removal uses up most of the time of the handler. The handler then has its whole time again.
+#[test]
+fn the_time_of_a_handler_begins_with_its_delivery() {
+    let fates = Fates::new(Fate::Late { fails: false });
+    let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), fates));
+    let is_over = Arc::<Mutex<Option<bool>>>::default();
+    let noted = Arc::clone(&is_over);
+    let durable = Durable::builder_on(Arc::<Hooked<Fates>>::clone(&store))
+        .bytes_handler("print", move |_, delivery| {
+            let noted = Arc::clone(&noted);
+            async move {
+                assert!(delivery.begin().await);
+                std::thread::sleep(Duration::from_millis(600));
+                *lock(&noted) = Some(delivery.is_over());
+            }
+        })
+        .begins_itself("print")
+        .start()
+        .unwrap();
+    let policy =
+        tourbillon_durable::policy::Policy { timeout: Duration::from_millis(900), ..Default::default() };
+    let spec = Spec::new(Vec::new()).policy(policy).at_most_once();
+    durable.handle().schedule_bytes_blocking("print", spec).unwrap();
+    eventually(|| !lock(&store.hook().sizes).is_empty());
+    std::thread::sleep(Duration::from_millis(500));
+    store.hook().open();
+    eventually(|| lock(&is_over).is_some());
+    assert_eq!(*lock(&is_over), Some(false));
+    eventually(|| durable.handle().stats().done == 1);
+}

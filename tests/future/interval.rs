@@ -304,8 +304,8 @@ fn next_by_the_book(behavior: Missed, due: u64, now: u64, period: u64) -> u64 {
     }
 }
 
-/// Row P15 of the pitfalls in `src/DESIGN.md`. Goal: after a stall of any length, each tick is the tick that the table in
-/// `Missed` demands. Each tick is ready as soon as it is due, and not before. Method: the clock makes steps of many
+/// Row P15 of the pitfalls in `src/DESIGN.md`. Goal: after a stall of any length, each tick is the tick that the table
+/// in `Missed` demands. Each tick is ready as soon as it is due, and not before. Method: the clock makes steps of many
 /// lengths, and a plain count gives the expected ticks.
 #[test]
 fn stalls_of_all_lengths_end_by_the_book() {

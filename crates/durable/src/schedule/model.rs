@@ -332,10 +332,10 @@ impl Model {
         let counts = (oracle.fired, oracle.missed, oracle.skipped);
         assert_eq!((*fired, *missed, *skipped), counts, "{self}");
         let listed = |spans: Vec<CatchUp>| {
-            let of = |span: CatchUp| {
+            let instants = |span: CatchUp| {
                 oracle.instants(&oracle.schedule, span.next.as_millis() - 1, span.last.as_millis())
             };
-            spans.into_iter().flat_map(of).collect::<Vec<_>>()
+            spans.into_iter().flat_map(instants).collect::<Vec<_>>()
         };
         let queued: Vec<_> = queued.iter().map(|queued| queued.as_millis()).collect();
         assert_eq!(queued, oracle.all(|fate| fate == Fate::Queued), "{self}");

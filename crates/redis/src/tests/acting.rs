@@ -1,6 +1,5 @@
 //! Disturbs calls of a store.
 
-use super::faults::LEASE;
 use crate::layout::slot_of;
 use crate::link::{Answer, Call, Link, LinkError, Pause, Reply};
 use crate::script::Words;
@@ -107,7 +106,7 @@ impl Link for Acting {
         }
         match act {
             Some(Act::Fail) => {
-                return Box::pin(ready(Err(LinkError::gave_up(name, LEASE, "a test"))));
+                return Box::pin(ready(Err(LinkError::gave_up(name, Duration::from_secs(60), "a test"))));
             }
             Some(Act::Stop) => {
                 self.has_stopped.store(true, Ordering::Relaxed);

@@ -90,8 +90,8 @@ pub(crate) const ROTATION: u64 = 86_400_000;
 const MOST_SECRETS: usize = 10;
 
 /// Returns those of the secrets `made` that may still sign, the newest first, and each with its end. A secret ends a
-/// day after the next one was made, whoever made it. The oldest secrets are left out, so that a namespace can always
-/// get a new secret after a loss or a leak.
+/// day after the next secret was made, at this node or at another. The oldest secrets are left out, so that a namespace
+/// can always get a new secret after a loss or a leak.
 pub(crate) fn in_rotation(mut made: Vec<SigningSecret>) -> Vec<SigningSecret> {
     made.sort_by(|one, other| (other.made, &other.secret).cmp(&(one.made, &one.secret)));
     made.dedup_by(|same, first| {

@@ -201,8 +201,8 @@ impl Owned<'_> {
 
     /// Completes an arming after `postpone` has returned false. Queues a ticket for the deadline, if the timer needs a
     /// new ticket. The timer is not expected to fire if it did not fire for its last deadline, or if it is new and
-    /// [`own`](Self::own) was called so. Then `early` chooses the moment of the check: it gets the deadline, and returns
-    /// a moment at or before the deadline.
+    /// [`own`](Self::own) was called so. Then `early` chooses the moment of the check: it gets the deadline, and
+    /// returns a moment at or before the deadline.
     pub(crate) fn queue(&self, deadline: Timestamp, early: impl Fn(Timestamp) -> Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {

@@ -292,7 +292,7 @@ impl ScheduleRunner {
     fn complete(&self, at: &ScheduleKey, timer: &Timer, stored: Stored) -> Result<Verdict, StoreError> {
         let (now, mut stored) = (self.0.store.now(), stored);
         let mut fire = core::mem::take(&mut stored.progress.storing);
-        let occurrence_of = |instant: &UtcMillis| TimerId::of_occurrence(stored.progress.id, *instant);
+        let id_of = |instant: &UtcMillis| TimerId::of_occurrence(stored.progress.id, *instant);
         let number = fire.len();
         match stored.template.policy.guarantee {
             Guarantee::AtLeastOnce => {
@@ -304,13 +304,13 @@ impl ScheduleRunner {
             Guarantee::AtMostOnce => {
                 let mut known = Vec::new();
                 for instant in fire {
-                    known.extend(block_on(self.0.store.get(occurrence_of(&instant).into()))?.map(|_| instant));
+                    known.extend(block_on(self.0.store.get(id_of(&instant).into()))?.map(|_| instant));
                 }
                 fire = known;
             }
         }
         let missed = (number - fire.len()) as u64;
-        let fired: Vec<_> = fire.iter().map(|instant| (occurrence_of(instant), *instant)).collect();
+        let fired: Vec<_> = fire.iter().map(|instant| (id_of(instant), *instant)).collect();
         stored.progress.fired = stored.progress.fired.saturating_add(fire.len() as u64);
         stored.progress.missed = stored.progress.missed.saturating_add(missed);
         let wake = stored.wake(at, now);

@@ -7,7 +7,7 @@ use super::server::{connect, open};
 use super::session::{Psql, await_idle, await_sessions};
 use crate::PostgresStore;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::state::{Phase, Refusal};
@@ -251,69 +251,6 @@ fn a_handler_begins_after_the_transaction_of_a_caller_that_holds_its_timer() {
         drop(durable.shutdown(Duration::from_secs(5)));
         assert_eq!((calls.load(Ordering::Relaxed), acted.load(Ordering::Relaxed)), (called, acts), "{end}");
     }
-}
-
-/// The synchronous standby is away for longer than leases last. Timers at least once are delivered in time meanwhile,
-/// and none of them twice. Timers at most once wait, and none of them is lost.
-#[test]
-fn timers_at_most_once_wait_for_a_synchronous_standby_and_delay_no_others() {
-    const OTHERS: usize = 100;
-    const ONCE: usize = 200;
-    let Some(mut primary) = Postgres::start(&[]) else { return };
-    let mut standby = primary.replica();
-    let _set = primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
-    primary.shut_down();
-    primary.run();
-    let store = Arc::new(pollster::block_on(PostgresStore::builder().open(&connect(&primary))).unwrap());
-    let (late, once, long) = (Arc::<Mutex<Vec<Duration>>>::default(), count(), count());
-    let (noted, counted, lasted, clock) =
-        (Arc::clone(&late), Arc::clone(&once), Arc::clone(&long), Arc::clone(&store));
-    let other = move |_: Box<[u8]>, delivery: Delivery| {
-        noted.lock().unwrap().push(clock.now() - delivery.due);
-        async { Verdict::Done }
-    };
-    let mail = move |_: Box<[u8]>, _: Delivery| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        async { Verdict::Done }
-    };
-    let lasting = move |_: Box<[u8]>, _: Delivery| {
-        lasted.fetch_add(1, Ordering::Relaxed);
-        async {
-            thread::sleep(Duration::from_secs(6));
-            Verdict::Done
-        }
-    };
-    let builder = Durable::builder_on(Arc::<PostgresStore>::clone(&store)).bytes_handler("mail", mail);
-    let builder = builder.bytes_handler("other", other).bytes_handler("long", lasting);
-    let durable = builder.lease(Duration::from_secs(2)).workers(8).start().unwrap();
-    let _others = primary.sql(&format!(
-        "SELECT count(tourbillon.schedule('other', delay => '2 s'::interval + number * '60 ms'::interval))
-         FROM generate_series(1, {OTHERS}) number;
-         SELECT tourbillon.schedule('long', delay => '2 s')"
-    ));
-    let _once = primary.sql(&format!(
-        "SELECT count(tourbillon.schedule('mail', delay => '2 s',
-                      policy => '{{\"guarantee\": \"at-most-once\"}}'))
-         FROM generate_series(1, {ONCE})"
-    ));
-    standby.kill();
-    eventually("the others are delivered", || late.lock().unwrap().len() >= OTHERS);
-    thread::sleep(Duration::from_secs(3));
-    let late = late.lock().unwrap().clone();
-    let latest = late.iter().max().unwrap();
-    assert!(
-        late.len() == OTHERS && *latest < Duration::from_secs(2),
-        "{} of {OTHERS}: {latest:?}",
-        late.len()
-    );
-    let waiting = primary.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
-    assert!(waiting.parse::<u32>().unwrap() <= 2, "{waiting} sessions wait for the standby");
-    assert_eq!((once.load(Ordering::Relaxed), long.load(Ordering::Relaxed)), (0, 1));
-    standby.run();
-    eventually("all are delivered", || once.load(Ordering::Relaxed) as usize == ONCE);
-    await_end(&durable);
-    let stats = durable.shutdown(Duration::from_secs(10));
-    assert_eq!((stats.done as usize, stats.leases_lost, stats.lost), (OTHERS + ONCE + 1, 0, 0), "{stats:?}");
 }
 
 fn count() -> Arc<AtomicU32> {

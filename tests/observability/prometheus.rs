@@ -134,15 +134,16 @@ fn the_name_of_each_series_says_that_it_is_of_an_engine() {
     assert!(others.is_empty(), "{others:?}");
 }
 
-/// The README has a table of the time series. Each series in the table exists under its name.
+/// The guide has a table of the time series. Each series in the table exists under its name.
 #[test]
-fn the_readme_names_no_series_that_there_is_not() {
+fn the_guide_names_no_series_that_there_is_not() {
     let engine = engine_with_a_history();
     let page = Page::read(&engine.handle().stats().prometheus().to_string()).unwrap();
     let mut known: BTreeSet<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
     known.extend(page.samples.keys().map(|series| series.name.as_str()));
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (_, section) = readme.split_once("\n## What to watch\n").expect("the section");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide/timeouts.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once("\n## What to watch\n").expect("the section");
     let section = section.split("\n## ").next().unwrap();
     let named: BTreeSet<&str> = section
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')

@@ -129,7 +129,7 @@ pub(super) struct Removals {
     calls: FuturesUnordered<Remove>,
     errors: Vec<StoreError>,
     /// The works of handlers that have not waited on their threads, and whose deliveries begin now.
-    begun: Vec<Box<Kept>>,
+    begun: Vec<Kept>,
 }
 
 impl Removals {
@@ -175,7 +175,7 @@ impl Removals {
     }
 
     /// Removes and returns the works that must be handed to executors again, because their deliveries begin now.
-    pub(super) fn take_begun(&mut self) -> Vec<Box<Kept>> {
+    pub(super) fn take_begun(&mut self) -> Vec<Kept> {
         core::mem::take(&mut self.begun)
     }
 
@@ -269,7 +269,7 @@ impl Removals {
                 for (delivery, outcome) in batch.into_iter().zip(outcomes) {
                     let until = if outcome == Outcome::Held { Until::Moment(now + HELD) } else { until };
                     let outcome = RemovalAnswer::Outcome(outcome);
-                    self.begun.extend(runtime.removal_answered(delivery, outcome, until));
+                    self.begun.extend(runtime.removal_answered(delivery, outcome, until).map(|work| *work));
                 }
                 if !is_refused {
                     runtime.lock().release_lane(number);

@@ -179,7 +179,7 @@ impl DeliveryLoop<'_> {
         };
         self.removals.take(self.runtime, asked);
         self.removals.poll(self.runtime, context);
-        self.removals.take_begun().into_iter().for_each(|work| self.launcher.begin_again(*work));
+        self.removals.take_begun().into_iter().for_each(|work| self.launcher.begin_again(work));
     }
 
     /// Polls the futures of the delivery loop's calls to the store. If `takes_ends` is true, first sends the results of

@@ -234,7 +234,8 @@ fn a_put_back_that_fails_is_shown_and_the_node_has_what_other_nodes_change() {
     };
     pause("b");
     pause(DEFAULT);
-    assert!(one.try_change(|stored| Ok::<_, ()>(drop(stored.namespaces.remove("b")))).is_err());
+    let without_b = |stored: &mut StoredNamespaces| Ok::<_, ()>(stored.namespaces.remove("b"));
+    assert!(one.try_change(without_b).is_err());
     // Nobody changes the document, and yet the next read tries again.
     block_on(one.renew()).unwrap();
     assert!(one.fault().is_some());

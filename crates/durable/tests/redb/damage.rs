@@ -309,7 +309,7 @@ fn a_journal_of_a_newer_version_is_refused_and_stays() {
         let disk = Disk::with(&[timers_file.clone(), journal.clone()]);
         let error = disk.open(builder(&lived.clock)).unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::NewerSchema, "{error}");
-        let expected = "the journal has version 6, and the latest version that this program knows is 5";
+        let expected = "the journal has version 7, and the latest version that this program knows is 6";
         assert!(error.to_string().contains(expected), "{error}");
         assert!(disk.files()[1] == journal, "the journal is changed");
         // A library of the version that wrote the journal can read it.
@@ -331,7 +331,7 @@ fn operations_in_a_journal_of_an_older_version_are_refused_and_stay() {
     let error = disk.open(builder(&lived.clock)).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::OlderSchema, "{error}");
     let expected =
-        "a journal of version 4, and 5 is read here: open and close the store with the version that wrote it";
+        "a journal of version 5, and 6 is read here: open and close the store with the version that wrote it";
     assert!(error.to_string().contains(expected), "{error}");
     assert!(disk.files()[1] == journal, "the journal is changed");
 }
@@ -343,7 +343,7 @@ fn rewritten(journal: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let last = |bytes: &[u8], wanted: &[u8]| bytes.windows(wanted.len()).rposition(|found| found == wanted);
     let at = last(&journal, from).unwrap();
     journal[at..at + to.len()].copy_from_slice(to);
-    let head = last(&journal[..at], b"tbj\x05").unwrap();
+    let head = last(&journal[..at], b"tbj\x06").unwrap();
     let length = u32::from_le_bytes(journal[head + 4..head + 8].try_into().unwrap());
     let body = head + 56..head + 56 + usize::try_from(length).unwrap();
     assert!(body.contains(&at), "the bytes are in the body");

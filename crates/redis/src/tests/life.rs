@@ -1,6 +1,7 @@
 //! Tests the runtime on a server, from the creation of timers to their end, and through a crash of the server.
 
 use super::plain;
+use crate::layout::VERSION;
 use crate::{Connect, RedisStore};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -189,7 +190,7 @@ fn a_deployment_stays_as_it_was_created() {
         assert_eq!(kind(RedisStore::builder(name)), StoreErrorKind::Limit, "{name:?}");
     }
     let link = plain::Plain::to(server.port());
-    let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "6"]);
+    let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", &(VERSION + 1).to_string()]);
     assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::NewerSchema);
     let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "1"]);
     assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::OlderSchema, "keys stand elsewhere there");
@@ -204,8 +205,8 @@ fn a_check_reads_the_deployment_and_creates_none() {
     let shown = |name| pollster::block_on(RedisStore::builder(name).check(&connect)).unwrap();
     assert!(shown("new").to_string().contains("nothing is stored yet"));
     assert_eq!(server.query::<u32>(&["DBSIZE"]), 0);
-    for version in ["2", "6"] {
-        server.command(&["HSET", "tb:{later}:deployment", "version", version, "shards", "64"]);
+    for version in ["2".to_owned(), (VERSION + 1).to_string()] {
+        server.command(&["HSET", "tb:{later}:deployment", "version", &version, "shards", "64"]);
         let report = shown("later");
         let line = format!("layout version {version}");
         assert!(report.is_refused() && report.to_string().contains(&line), "{report}");

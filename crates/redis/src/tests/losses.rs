@@ -4,7 +4,7 @@ use super::acting::Act;
 use super::faults::{self, Two};
 use super::plain;
 use super::recording::{Late, recording};
-use crate::layout::{Layout, Part, Shard};
+use crate::layout::{Layout, Part, Shard, VERSION};
 use crate::{Connect, RedisStore};
 use pollster::block_on;
 use std::io::{self, Write};
@@ -287,11 +287,14 @@ fn a_deployment_of_another_layout_is_not_mended() {
     let builder = || RedisStore::builder("d").shards(4).poll(None);
     let meta = |shard| String::from_utf8(Layout::new("d", 4).key(shard, Part::Meta)).unwrap();
     let (older, newer) = (StoreErrorKind::OlderSchema, StoreErrorKind::NewerSchema);
-    for (id, kind) in [("4.0190a5b2", older), ("6.0190a5b2", newer), ("0190a5b2", older)] {
+    let of_layout = |version: u64| format!("{version}.0190a5b2");
+    let cases =
+        [(of_layout(VERSION - 1), older), (of_layout(VERSION + 1), newer), ("0190a5b2".into(), older)];
+    for (id, kind) in cases {
         drop(block_on(builder().open(&connect)).unwrap());
         server.command(&["DEL", &meta(0)]);
         for shard in 1..4 {
-            server.command(&["HSET", &meta(shard), "id", id]);
+            server.command(&["HSET", &meta(shard), "id", &id]);
         }
         server.command(&["DEL", "tb:{d}:deployment"]);
         let error = block_on(builder().mend(&connect)).unwrap_err();

@@ -192,7 +192,8 @@ pub fn serve(settings: &NodeSettings) {
     let mut rest = Vec::new();
     drop(io::stdin().lock().read_to_end(&mut rest));
     let stats = durable.shutdown(Duration::from_secs(10));
-    say(format_args!("stopped {}", stats.delivered));
+    // A delivery whose lease ended before its handler was called has not begun.
+    say(format_args!("stopped {}", stats.delivered + stats.leases_lost));
 }
 
 /// Converts settings to the words of a command line, and back.

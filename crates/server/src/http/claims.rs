@@ -10,6 +10,7 @@ use axum::Json;
 use core::time::Duration;
 use futures_util::future::join_all;
 use http::StatusCode;
+use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_api::{AckAnswer, AckResult, Acks, ClaimRequest, Claims, Nack, Problem, ProblemKind, Renewed};
 use tourbillon_durable::{Health, Verdict};
 
@@ -111,12 +112,17 @@ pub(super) async fn ack_many(scope: Within<Writer>, body: Body<Acks>) -> Answer<
         return Err(Refused(problem));
     }
     let deliveries = scope.service.deliveries();
+    // A claim that is named twice ends once, and both of its results are that of this end.
+    let distinct: BTreeSet<&str> = claims.iter().map(String::as_str).collect();
     // The ends go to the store together, so they share its transactions.
-    let ends = claims.iter().map(|claim| deliveries.end_claim(&scope.namespace, claim, Verdict::Done));
+    let ends = distinct.iter().map(|claim| deliveries.end_claim(&scope.namespace, claim, Verdict::Done));
     let ended = join_all(ends).await.into_iter().map(Result::err);
-    let results =
-        claims.iter().zip(ended).map(|(claim, problem)| AckResult { claim: claim.clone(), problem });
-    Ok(Json(AckAnswer { results: results.collect() }))
+    let problems: BTreeMap<&str, Option<Problem>> = distinct.iter().copied().zip(ended).collect();
+    let result = |claim: &String| AckResult {
+        claim: claim.clone(),
+        problem: problems.get(claim.as_str()).cloned().flatten(),
+    };
+    Ok(Json(AckAnswer { results: claims.iter().map(result).collect() }))
 }
 
 /// Rejects a claim: the delivery failed. The timer is then delivered again or becomes dead.

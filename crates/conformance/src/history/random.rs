@@ -119,16 +119,9 @@ impl Player {
     }
 
     fn timer(&mut self) -> Timer {
-        let has_chosen_id = self.faulty.is_some() || self.rng.bool();
-        // Only chosen ids are used again: a store may look for a timer by the timer's key if its id is not chosen.
-        let recent = self.chosen.len().saturating_sub(40);
-        let again =
-            self.rng.choice(&self.chosen[recent..]).filter(|_| has_chosen_id && self.rng.u32(0..10) == 0);
-        let id = again.copied().unwrap_or_else(|| TimerId::from_u128(self.rng.u128(..)));
+        let id =
+            if self.rng.u32(0..10) == 0 { self.some_id() } else { TimerId::from_u128(self.rng.u128(..)) };
         self.ids.push(id);
-        if has_chosen_id {
-            self.chosen.push(id);
-        }
         let due = self.moment();
         let is_series = self.rng.u32(0..4) == 0;
         Timer {
@@ -138,8 +131,9 @@ impl Player {
             labels: LABELS.into_iter().filter(|_| self.rng.u32(0..3) == 0).map(Into::into).collect(),
             policy: self.policy(),
             series: is_series.then(|| self.series()),
-            has_chosen_id,
-            age_from: (!is_series && self.rng.u32(0..4) == 0).then_some(due),
+            has_chosen_id: self.faulty.is_some() || self.rng.bool(),
+            // Drawn from the id, so that the seeds stand for the lives that they stood for before.
+            age_from: (!is_series && id.as_u128().is_multiple_of(4)).then_some(due),
             state: self.new_state(),
             ..timer(id, due)
         }

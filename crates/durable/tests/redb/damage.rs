@@ -1,8 +1,8 @@
 //! Tests a journal with damaged bytes. If a synced operation is missing, the opening fails. Otherwise the store has the
 //! same timers. The *seal* is a mark behind the records that all of them were synced.
 
-use crate::disk::Disk;
-use crate::faults::{Timers, builder, clock, timers, try_timers};
+use crate::faults::{Timers, clock, timers, try_timers};
+use crate::machine::{Shared, machine_with, open};
 use crate::{ALL, apply, assert_whole, claimant, keyed, place, timer};
 use pollster::block_on;
 use std::ops::Range;
@@ -15,7 +15,7 @@ const SECTOR: usize = 512;
 
 /// Opens a store on the bytes of two files, the database and the journal. Returns the store's timers.
 fn found(files: &[Vec<u8>; 2], clock: &ManualClock) -> Result<Timers, StoreError> {
-    let store = Disk::with(files).open(builder(clock))?;
+    let store = open(&machine_with(&files[0], &files[1]), clock)?;
     assert_whole(&store);
     Ok(timers(&store))
 }
@@ -24,11 +24,11 @@ fn apply_all(store: &RedbStore, ops: Vec<Op>, durability: Durability) {
     block_on(store.apply(ops, durability)).unwrap();
 }
 
-/// A disk whose journal has several synced records. Behind the records are remains of an earlier journal.
+/// A machine whose journal has several synced records. Behind the records are remains of an earlier journal.
 struct Lived {
     clock: ManualClock,
-    disk: Disk,
-    /// The store on the disk. The store stays open, because its close would make a checkpoint, a commit of the
+    machine: Shared,
+    /// The store of the machine. The store stays open, because its close would make a checkpoint, a commit of the
     /// database.
     store: RedbStore,
     /// The timers of the store before the first record of the journal, and after each record.
@@ -40,8 +40,8 @@ struct Lived {
 impl Lived {
     fn new() -> Self {
         let clock = clock();
-        let disk = Disk::default();
-        let store = disk.open(builder(&clock)).unwrap();
+        let machine = machine_with(&[], &[]);
+        let store = open(&machine, &clock).unwrap();
         for first in [1, 11, 21] {
             let ops = (first..first + 10).map(|id| place(timer(id, 1 + u64::try_from(id).unwrap() % 7)));
             apply_all(&store, ops.collect(), Durability::PowerLoss);
@@ -49,7 +49,7 @@ impl Lived {
         // A compaction includes a checkpoint, so the journal begins again.
         block_on(store.compact()).unwrap();
         let (states, ends) = (vec![timers(&store)], vec![0]);
-        let mut lived = Self { clock, disk, store, states, ends };
+        let mut lived = Self { clock, machine, store, states, ends };
         lived.live();
         lived
     }
@@ -72,18 +72,18 @@ impl Lived {
     fn apply(&mut self, op: Op, durability: Durability) {
         apply(&self.store, op, durability).unwrap();
         self.states.push(timers(&self.store));
-        self.ends.push(self.disk.synced_journal_end());
+        self.ends.push(self.machine.lock().unwrap().files[1].synced_end);
     }
 
     /// Returns the bytes of the database and the journal that the death of the process leaves behind.
     fn killed(&self) -> [Vec<u8>; 2] {
-        self.disk.files()
+        self.machine.lock().unwrap().files.each_ref().map(|file| file.current.clone())
     }
 
     /// Returns the bytes of the database and the journal after a loss of power. All bytes that were not synced are
     /// lost.
     fn cut(&self) -> [Vec<u8>; 2] {
-        self.disk.synced_files()
+        self.machine.lock().unwrap().files.each_ref().map(|file| file.synced.clone())
     }
 
     fn last(&self) -> &Timers {
@@ -197,14 +197,14 @@ impl Torn {
     fn new(records: u128) -> Self {
         loop {
             let lived = Lived::new();
-            lived.disk.cut_at_the_next_sync();
+            lived.machine.lock().unwrap().loses_power = true;
             let (synced, mut records, mut written) = (lived.cut(), (0..records).rev(), lived.killed());
             let mut torn = Vec::new();
             // On a slow machine, the sync after 20 ms cuts this short. It may come between any two of these calls.
             let is_whole = records.all(|record| {
                 let ops = (0..3).map(|n| place(timer(200 + 10 * record + n, 9_000))).collect();
                 let made = block_on(lived.store.apply(ops, Durability::ProcessCrash));
-                let end = lived.disk.journal_end();
+                let end = lived.machine.lock().unwrap().files[1].end;
                 let made = made.and_then(|_| try_timers(&lived.store));
                 written = lived.killed();
                 made.map(|timers| torn.push((end, timers))).is_ok()
@@ -250,20 +250,18 @@ fn a_record_of_a_torn_tail_does_not_follow_a_later_record() {
     let mut torn = Torn::new(2);
     let (first, second) = (torn.records[0].0, torn.records[1].0);
     torn.written[1][torn.lived.end()..first].fill(0);
-    let disk = Disk::with(&torn.written);
-    let store = disk.open(builder(&torn.lived.clock)).unwrap();
+    let machine = machine_with(&torn.written[0], &torn.written[1]);
+    let store = open(&machine, &torn.lived.clock).unwrap();
     assert!(timers(&store) == *torn.lived.last());
     // The journal begins again at offset 0. The second record of the torn tail is put behind its first new record.
     let tail = torn.written[1][first..second].to_vec();
-    disk.change_file(1, |journal| {
-        journal[first - torn.lived.end()..][..tail.len()].copy_from_slice(&tail);
-    });
-    disk.cut_at_the_next_sync();
+    machine.lock().unwrap().files[1].current[first - torn.lived.end()..][..tail.len()].copy_from_slice(&tail);
+    machine.lock().unwrap().loses_power = true;
     let ops = (0..3).map(|n| place(timer(300 + n, 9_000))).collect();
     let is_made = block_on(store.apply(ops, Durability::ProcessCrash)).is_ok();
-    let end = disk.journal_end();
+    let end = machine.lock().unwrap().files[1].end;
     let expected = timers(&store);
-    let files = disk.files();
+    let files = machine.lock().unwrap().files.each_ref().map(|file| file.current.clone());
     assert!(is_made && end == first - torn.lived.end(), "{end}");
     assert!(found(&files, &torn.lived.clock).unwrap() == expected);
 }
@@ -272,10 +270,10 @@ fn a_record_of_a_torn_tail_does_not_follow_a_later_record() {
 fn a_journal_that_has_gone_on_without_its_database_is_an_error() {
     let lived = Lived::new();
     let [earlier, journal] = lived.killed();
-    let other = Disk::default();
-    drop(other.open(builder(&lived.clock)).unwrap());
+    let machine = machine_with(&[], &[]);
+    drop(open(&machine, &lived.clock).unwrap());
     // The journal lies beside the database of another store.
-    let [timers_file, _] = other.files();
+    let timers_file = machine.lock().unwrap().files[0].current.clone();
     let error = found(&[timers_file, journal], &lived.clock).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
     // The journal lies beside an earlier copy of its own database.
@@ -306,12 +304,12 @@ fn a_journal_of_a_newer_version_is_refused_and_stays() {
         journal[head + 3] += 1;
         let checksum = crc32fast::hash(&journal[head..head + 52]);
         journal[head + 52..head + 56].copy_from_slice(&checksum.to_le_bytes());
-        let disk = Disk::with(&[timers_file.clone(), journal.clone()]);
-        let error = disk.open(builder(&lived.clock)).unwrap_err();
+        let machine = machine_with(&timers_file, &journal);
+        let error = open(&machine, &lived.clock).unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::NewerSchema, "{error}");
         let expected = "the journal has version 7, and the latest version that this program knows is 6";
         assert!(error.to_string().contains(expected), "{error}");
-        assert!(disk.files()[1] == journal, "the journal is changed");
+        assert!(machine.lock().unwrap().files[1].current == journal, "the journal is changed");
         // A library of the version that wrote the journal can read it.
         journal[head + 3] -= 1;
         let checksum = crc32fast::hash(&journal[head..head + 52]);
@@ -327,13 +325,13 @@ fn operations_in_a_journal_of_an_older_version_are_refused_and_stay() {
     journal[3] -= 1;
     let checksum = crc32fast::hash(&journal[..52]);
     journal[52..56].copy_from_slice(&checksum.to_le_bytes());
-    let disk = Disk::with(&[timers_file, journal.clone()]);
-    let error = disk.open(builder(&lived.clock)).unwrap_err();
+    let machine = machine_with(&timers_file, &journal);
+    let error = open(&machine, &lived.clock).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::OlderSchema, "{error}");
     let expected =
         "a journal of version 5, and 6 is read here: open and close the store with the version that wrote it";
     assert!(error.to_string().contains(expected), "{error}");
-    assert!(disk.files()[1] == journal, "the journal is changed");
+    assert!(machine.lock().unwrap().files[1].current == journal, "the journal is changed");
 }
 
 /// Returns a changed copy of the journal. In the last record that contains the bytes `from`, these bytes become `to`.
@@ -372,16 +370,16 @@ fn an_opening_that_cannot_repeat_what_was_acknowledged_fails_and_changes_nothing
         (rewritten(&journal, b"\x02\x01z", b"\x03\x01z"), "was acknowledged and fails now"),
     ];
     for (other, reason) in &cases {
-        let disk = Disk::with(&[timers_file.clone(), other.clone()]);
+        let machine = machine_with(&timers_file, other);
         for _ in 0..2 {
-            let error = disk.open(builder(&lived.clock)).unwrap_err();
+            let error = open(&machine, &lived.clock).unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
             let text = error.to_string();
             assert!(text.contains(reason) && text.contains("in the journal cannot be repeated"), "{text}");
         }
-        let [timers_file, kept] = disk.files();
-        assert!(kept == *other, "the journal is changed");
-        let found = found(&[timers_file, journal.clone()], &lived.clock).unwrap();
+        let files = machine.lock().unwrap().files.each_ref().map(|file| file.current.clone());
+        assert!(files[1] == *other, "the journal is changed");
+        let found = found(&[files[0].clone(), journal.clone()], &lived.clock).unwrap();
         assert!(found == acknowledged, "{:?}", found.keys());
     }
 }

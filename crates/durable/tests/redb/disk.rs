@@ -1,11 +1,11 @@
-//! Simulates a disk that loses writes that were not synced, fails when asked to, or is full. Tests can read and change
-//! its files.
+//! Simulates a disk that loses writes that were not synced, fails when asked to, or is full.
 
 use redb::StorageBackend;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tourbillon_durable::store::{Fault, Part, RedbBuilder, RedbStore, StoreError};
+use tourbillon_durable::store::Part;
+use tourbillon_durable::store::{RedbBuilder, RedbStore, StoreError};
 
 /// A change of a file that the disk may still lose, because no sync has followed.
 #[derive(Clone, Debug)]
@@ -26,14 +26,6 @@ impl Change {
             Self::Length(length) => file.resize(*length, 0),
         }
     }
-
-    /// Returns the offset behind a write, in bytes.
-    fn end(&self) -> Option<usize> {
-        match self {
-            Self::Write(offset, data) => Some(offset + data.len()),
-            Self::Length(_) => None,
-        }
-    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -41,14 +33,6 @@ struct Image {
     synced: Vec<u8>,
     current: Vec<u8>,
     unsynced: Vec<Change>,
-    /// The offset behind the last synced write, in bytes.
-    synced_end: usize,
-}
-
-impl Image {
-    fn of(bytes: &[u8]) -> Self {
-        Self { synced: bytes.to_vec(), current: bytes.to_vec(), ..Self::default() }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -59,8 +43,6 @@ struct State {
     /// The number of the change at which the power goes. The disk does not make this change. `None` if the power stays
     /// on.
     cut: Option<u64>,
-    /// Whether the power goes at the next sync.
-    is_cut_at_a_sync: bool,
     /// The kind of error with which changes fail, and the number of changes that fail. Before the failures, `good`
     /// changes succeed. `None` if no change fails.
     failing: Option<(io::ErrorKind, u64)>,
@@ -73,12 +55,8 @@ struct State {
     failing_reads: u64,
     good_reads: u64,
     reads: u64,
-    /// The offsets and lengths of all reads of the database, in bytes.
-    reads_of_timers: Vec<(usize, usize)>,
     /// The greatest length of both files together, in bytes. `None` for no limit.
     capacity: Option<usize>,
-    /// Whether the journal's file cannot become longer.
-    is_journal_full: bool,
     sync_takes: [Duration; 2],
     /// The number of syncs so far. `fails_at` orders a failing sync: the number of syncs before it, and the random
     /// numbers that choose the lost writes.
@@ -115,81 +93,21 @@ impl Disk {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes a disk whose two files, the database and the journal, have these bytes.
-    pub(crate) fn with(files: &[Vec<u8>; 2]) -> Self {
-        let images = files.each_ref().map(|bytes| Image::of(bytes));
-        Self(Arc::new(Mutex::new(State { images, ..State::default() })))
-    }
-
-    /// Returns the function that gives a store access to the two files.
-    fn files_for_a_store(
-        &self,
-    ) -> impl Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static {
+    pub(crate) fn open(&self, builder: RedbBuilder) -> Result<RedbStore, StoreError> {
         let disk = self.clone();
-        move |part| {
+        builder.open_with(move |part| {
             let part = match part {
                 Part::Timers => 0,
                 Part::Operations => 1,
             };
             Ok(Box::new(File { disk: disk.clone(), part }))
-        }
-    }
-
-    pub(crate) fn open(&self, builder: RedbBuilder) -> Result<RedbStore, StoreError> {
-        builder.open_with(self.files_for_a_store())
-    }
-
-    pub(crate) fn verify(&self, builder: &RedbBuilder) -> Result<Vec<Fault>, StoreError> {
-        builder.verify_with(self.files_for_a_store())
-    }
-
-    /// Returns the bytes of the database and the journal, as readers see them. The death of a process leaves these
-    /// bytes.
-    pub(crate) fn files(&self) -> [Vec<u8>; 2] {
-        self.state(|state| state.images.each_ref().map(|image| image.current.clone()))
-    }
-
-    /// Returns the synced bytes of the database and the journal. A loss of power leaves at least these bytes.
-    pub(crate) fn synced_files(&self) -> [Vec<u8>; 2] {
-        self.state(|state| state.images.each_ref().map(|image| image.synced.clone()))
-    }
-
-    /// Changes the bytes of a file from outside of the store: those of the database if `part` is 0, and those of the
-    /// journal if it is 1.
-    pub(crate) fn change_file(&self, part: usize, change: impl FnOnce(&mut Vec<u8>)) {
-        self.state(|state| {
-            change(&mut state.images[part].current);
-            state.images[part] = Image::of(&state.images[part].current);
-        });
-    }
-
-    /// Returns the offset behind the last write to the journal, in bytes.
-    pub(crate) fn journal_end(&self) -> usize {
-        self.state(|state| {
-            let Image { unsynced, synced_end, .. } = &state.images[1];
-            unsynced.iter().rev().find_map(Change::end).unwrap_or(*synced_end)
         })
-    }
-
-    /// Returns the offset behind the last synced write to the journal, in bytes.
-    pub(crate) fn synced_journal_end(&self) -> usize {
-        self.state(|state| state.images[1].synced_end)
     }
 
     /// Makes the power go at change number `change`, counted from now. A change is a write, a change of length, or a
     /// sync.
     pub(crate) fn cut_at(&self, change: u64) {
         self.state(|state| state.cut = Some(state.changes + change));
-    }
-
-    /// Makes the power go at the next sync. The disk does not make this sync.
-    pub(crate) fn cut_at_the_next_sync(&self) {
-        self.state(|state| state.is_cut_at_a_sync = true);
-    }
-
-    /// Brings the power back.
-    pub(crate) fn turn_on(&self) {
-        self.state(|state| state.cut = None);
     }
 
     /// Returns whether the disk has lost its power.
@@ -255,11 +173,6 @@ impl Disk {
         self.state(|state| state.reads)
     }
 
-    /// Returns the offsets and lengths of all reads of the database so far, in bytes.
-    pub(crate) fn reads_of_timers(&self) -> Vec<(usize, usize)> {
-        self.state(|state| state.reads_of_timers.clone())
-    }
-
     /// Returns the number of further changes that fail.
     pub(crate) fn failures_left(&self) -> u64 {
         self.state(|state| state.failing.map_or(0, |(_, left)| left))
@@ -267,11 +180,6 @@ impl Disk {
 
     pub(crate) fn set_capacity(&self, capacity: Option<usize>) {
         self.state(|state| state.capacity = capacity);
-    }
-
-    /// Lets the journal's file become no longer than it is.
-    pub(crate) fn fill_the_journal(&self) {
-        self.state(|state| state.is_journal_full = true);
     }
 
     pub(crate) fn used(&self) -> usize {
@@ -291,7 +199,7 @@ impl Disk {
     /// unsynced changes that the disk has, and writes that the disk has only in part. With `None` the disk has no
     /// unsynced changes.
     pub(crate) fn after_the_cut(&self, mut some: Option<Numbers>) -> Self {
-        let files = self.state(|state| state.images.clone()).map(|image| {
+        let images = self.state(|state| state.images.clone()).map(|image| {
             let mut kept = image.synced;
             for change in image.unsynced {
                 let Some(numbers) = &mut some else { break };
@@ -307,9 +215,9 @@ impl Disk {
                     _ => change.apply(&mut kept),
                 }
             }
-            kept
+            Image { current: kept.clone(), synced: kept, unsynced: Vec::new() }
         });
-        Self::with(&files)
+        Self(Arc::new(Mutex::new(State { images, ..State::default() })))
     }
 }
 
@@ -335,9 +243,8 @@ impl State {
     fn has_room(&self, part: usize, length: usize) -> bool {
         let others: usize =
             (0..2).filter(|other| *other != part).map(|other| self.images[other].current.len()).sum();
-        let is_full = part == 1 && self.is_journal_full;
         length <= self.images[part].current.len()
-            || !is_full && self.capacity.is_none_or(|capacity| others + length <= capacity)
+            || self.capacity.is_none_or(|capacity| others + length <= capacity)
     }
 }
 
@@ -386,9 +293,6 @@ impl StorageBackend for File {
             let offset = usize::try_from(offset).unwrap();
             let read = state.images[self.part].current.get(offset..offset + out.len());
             out.copy_from_slice(read.ok_or(io::ErrorKind::UnexpectedEof)?);
-            if self.part == 0 {
-                state.reads_of_timers.push((offset, out.len()));
-            }
             Ok(())
         })
     }
@@ -403,9 +307,6 @@ impl StorageBackend for File {
             self.disk.state(|state| (state.sync_takes[self.part], state.images[self.part].unsynced.len()));
         std::thread::sleep(takes);
         self.disk.state(|state| {
-            if state.is_cut_at_a_sync {
-                state.cut = Some(state.changes);
-            }
             state.change()?;
             state.syncs += 1;
             let fails = match &mut state.fails_at {
@@ -427,7 +328,6 @@ impl StorageBackend for File {
             }
             for change in image.unsynced.drain(..begun.min(image.unsynced.len())) {
                 change.apply(&mut image.synced);
-                image.synced_end = change.end().unwrap_or(image.synced_end);
             }
             image.synced.resize(image.current.len(), 0);
             Ok(())

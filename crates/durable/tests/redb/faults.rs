@@ -1,6 +1,7 @@
 //! Tests power cuts, crashes while the store recovers, and disks that fail or are full.
 
 use crate::disk::{Disk, Numbers};
+use crate::machine::{machine_with, open};
 use crate::{ALL, apply, assert_whole, claimant, get, keyed, place, timer};
 use pollster::block_on;
 use std::collections::BTreeMap;
@@ -428,19 +429,21 @@ fn a_disk_that_fails_in_the_middle_of_a_replay_is_used_again() {
 #[test]
 fn batches_that_the_disk_has_lost_are_noticed_when_the_database_is_opened_again() {
     let clock = clock();
-    let disk = Disk::default();
-    let store = disk.open(builder(&clock)).unwrap();
+    let machine = machine_with(&[], &[]);
+    let store = open(&machine, &clock).unwrap();
     apply(&store, place(timer(1, 5_000)), Durability::PowerLoss).unwrap();
     // A compaction includes a checkpoint.
     block_on(store.compact()).unwrap();
-    let [before, _] = disk.files();
+    let before = machine.lock().unwrap().files[0].clone();
     apply(&store, place(timer(2, 5_000)), Durability::PowerLoss).unwrap();
     block_on(store.compact()).unwrap();
-    disk.cut_at(0);
+    machine.lock().unwrap().is_off = true;
     drop(block_on(store.compact()).unwrap_err());
     assert!(try_timers(&store).is_err(), "the database is closed");
-    disk.change_file(0, |file| *file = before);
-    disk.turn_on();
+    {
+        let mut machine = machine.lock().unwrap();
+        (machine.files[0], machine.is_off) = (before, false);
+    }
     let until = Instant::now() + Duration::from_secs(20);
     for id in 3.. {
         let error = apply(&store, place(timer(id, 5_000)), Durability::PowerLoss).unwrap_err();

@@ -1,8 +1,8 @@
 //! Tests flipped bits and zeroed sectors of both files. No wrong timer is delivered, no call panics, and the damage is
 //! named or stops the opening.
 
-use crate::disk::Disk;
 use crate::faults::{builder, clock};
+use crate::machine::{Machine, machine_with, open, open_by, verify};
 use crate::place::Place;
 use crate::{ALL, apply, claimant, keyed, place, timer};
 use core::time::Duration;
@@ -47,8 +47,8 @@ struct Base {
 
 fn base(is_closed: bool) -> Base {
     let clock = clock();
-    let disk = Disk::default();
-    let store = disk.open(builder(&clock)).unwrap();
+    let machine = machine_with(&[], &[]);
+    let store = open(&machine, &clock).unwrap();
     let all: Vec<Timer> = (1..=TIMERS).map(any_timer).collect();
     let (first, last) = all.split_at(250);
     for some in first.chunks(50) {
@@ -66,12 +66,16 @@ fn base(is_closed: bool) -> Base {
         apply(&store, Op::Cancel(id.into(), None), Durability::PowerLoss).unwrap();
         timers.remove(&id);
     }
-    let (killed, end) = (disk.files(), disk.synced_journal_end());
+    let files = |machine: &Machine| machine.files.each_ref().map(|file| file.current.clone());
+    let (killed, end) = {
+        let machine = machine.lock().unwrap();
+        (files(&machine), machine.files[1].synced_end)
+    };
     drop(store);
-    let files = if is_closed { disk.files() } else { killed };
-    let read = Disk::with(&files);
-    assert_eq!(read.verify(&builder(&clock)).unwrap(), []);
-    let mut pages = read.reads_of_timers();
+    let files = if is_closed { files(&machine.lock().unwrap()) } else { killed };
+    let read = machine_with(&files[0], &files[1]);
+    assert_eq!(verify(&read, &clock).unwrap(), []);
+    let mut pages = std::mem::take(&mut read.lock().unwrap().reads);
     pages.sort_unstable();
     pages.dedup();
     let journal = if is_closed { vec![] } else { vec![(0, end)] };
@@ -143,14 +147,18 @@ fn assert_as_it_was(base: &Base, found: &Timer, damage: Damage) {
 fn run(base: &Base, damage: Damage, tally: &mut Tally) {
     let files = damage.of(base);
     let clock = clock();
-    let disk = Disk::with(&files);
-    let verified = disk.verify(&builder(&clock));
-    assert!(disk.files() == files, "{damage:?}: the check of the pages has changed a file");
+    let machine = machine_with(&files[0], &files[1]);
+    let before = files.clone();
+    let verified = verify(&machine, &clock);
+    assert!(
+        machine.lock().unwrap().files.each_ref().map(|file| &file.current) == [&before[0], &before[1]],
+        "{damage:?}: the check of the pages has changed a file"
+    );
     let mut faults = verified.unwrap_or_else(|error| {
         let text = error.to_string();
         vec![Fault::new("pages", None, text)]
     });
-    let store = match disk.open(builder(&clock)) {
+    let store = match open(&machine, &clock) {
         Ok(store) => store,
         Err(error) => {
             assert!(!error.to_string().is_empty());
@@ -247,20 +255,22 @@ fn flipped_bits_and_zeroed_sectors_deliver_nothing_wrong_and_are_named_or_refuse
 #[test]
 fn a_scrub_sets_a_damaged_record_aside_and_the_check_names_it_by_key_and_id() {
     let clock = clock();
-    let disk = Disk::default();
-    let store = disk.open(builder(&clock)).unwrap();
+    let machine = machine_with(&[], &[]);
+    let store = open(&machine, &clock).unwrap();
     for n in 1..=20 {
         apply(&store, place(any_timer(n)), Durability::PowerLoss).unwrap();
     }
     drop(store);
     let needle = b"the payload of timer 7";
-    disk.change_file(0, |bytes| {
+    {
+        let mut machine = machine.lock().unwrap();
+        let bytes = &mut machine.files[0].current;
         let found: Vec<usize> =
             (0..bytes.len() - needle.len()).filter(|at| bytes[*at..].starts_with(needle)).collect();
         assert!(!found.is_empty());
         found.into_iter().for_each(|at| bytes[at] ^= 1);
-    });
-    let pages = disk.verify(&builder(&clock)).unwrap();
+    }
+    let pages = verify(&machine, &clock).unwrap();
     let text: Vec<String> = pages.iter().map(ToString::to_string).collect();
     assert!(text[0].starts_with("pages: the 4096 bytes at offset "), "{text:?}");
     let seven = TimerId::from_u128(7 << 64 | 7);
@@ -270,7 +280,7 @@ fn a_scrub_sets_a_damaged_record_aside_and_the_check_names_it_by_key_and_id() {
     };
     assert!(text.iter().any(|fault| named(fault)), "{text:?}");
 
-    let store = disk.open(builder(&clock).scrub(1_000_000)).unwrap();
+    let store = open_by(builder(&clock).scrub(1_000_000), &machine).unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     while store.stats().scrub.walks == 0 {
         assert!(Instant::now() < until, "{:?}", store.stats());

@@ -11,6 +11,7 @@ mod horizon;
 mod killed;
 mod life;
 mod lists;
+mod machine;
 mod missing;
 #[cfg(unix)]
 mod names;

@@ -1,7 +1,7 @@
 //! Tests errors that leave open whether a change has had its effect.
 
-use crate::disk::{Disk, Numbers};
-use crate::faults::{builder, clock};
+use crate::faults::clock;
+use crate::machine::{machine_with, open};
 use crate::{apply, assert_whole, get, place, timer};
 use tourbillon_durable::store::{Durability, StoreErrorKind};
 
@@ -12,11 +12,12 @@ fn an_error_that_promises_no_effect_has_none_even_after_a_checkpoint_that_failed
     let clock = clock();
     let mut kinds = Vec::new();
     for sync in 0..6 {
-        let disk = Disk::default();
-        let store = disk.open(builder(&clock)).unwrap();
-        disk.fill_the_journal();
-        disk.lose_a_sync(sync, Numbers(sync));
+        let machine = machine_with(&[], &[]);
+        let store = open(&machine, &clock).unwrap();
+        machine.lock().unwrap().cannot_grow = true;
+        machine.lock().unwrap().fails_at = Some(sync);
         let answer = apply(&store, place(timer(1, 5_000)), Durability::PowerLoss).map(drop);
+        machine.lock().unwrap().fails_at = None;
         let is_stored = get(&store, 1).is_some();
         let kind = answer.map_err(|error| error.kind());
         match kind {

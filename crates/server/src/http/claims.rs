@@ -106,6 +106,9 @@ pub(super) async fn ack(scope: Within<Writer>, Name(claim): Name) -> Answer<Stat
 )]
 pub(super) async fn ack_many(scope: Within<Writer>, body: Body<Acks>) -> Answer<Json<AckAnswer>> {
     let Acks { claims } = scope.read(body).await?;
+    if !is_name(&scope.namespace) {
+        return Err(Refused(Problem::new(ProblemKind::NotFound, "no namespace has such a name")));
+    }
     if claims.len() > MOST_CLAIMS as usize {
         let detail = format!("at most {MOST_CLAIMS} claims");
         let problem = Problem::new(ProblemKind::TooLarge, detail.clone()).with_field("/claims", detail);

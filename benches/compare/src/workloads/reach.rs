@@ -41,11 +41,12 @@ struct Pattern {
 const TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
 
-const PUT_OFF: Pattern = Pattern { arms: &[TIMEOUT], disarms: false, most_tickets: 1 };
-const DISARMED: Pattern = Pattern { arms: &[TIMEOUT], disarms: true, most_tickets: 1 };
+/// A ticket may come due up to a quarter of the timeout early, together with others. So a timeout may need a second one.
+const PUT_OFF: Pattern = Pattern { arms: &[TIMEOUT], disarms: false, most_tickets: 2 };
+const DISARMED: Pattern = Pattern { arms: &[TIMEOUT], disarms: true, most_tickets: 2 };
 /// A pattern of short and long deadlines in turns. A ticket that comes due in the idle phase serves the idle deadline.
 /// The next request then needs its own ticket.
-const IN_TURNS: Pattern = Pattern { arms: &[TIMEOUT, IDLE], disarms: false, most_tickets: 2 };
+const IN_TURNS: Pattern = Pattern { arms: &[TIMEOUT, IDLE], disarms: false, most_tickets: 4 };
 
 fn entrants() -> Vec<Entrant> {
     let entrant = |pattern: &str, turn| Entrant::here(&format!("engine, Timer: {pattern}"), true, turn);

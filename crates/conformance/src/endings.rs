@@ -5,7 +5,7 @@ use core::time::Duration;
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::policy::{Backoff, Policy};
 use tourbillon_durable::state::{Death, DeathReason, Failure, Phase, Refusal, State};
-use tourbillon_durable::store::{Leased, Op, Outcome};
+use tourbillon_durable::store::{IfPresent, Leased, Op, Outcome};
 use tourbillon_durable::timer::{Timer, TimerId};
 
 pub(crate) const CASES: &[Case] = &[
@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     ("an occurrence of a schedule keeps its instant", an_occurrence_of_a_schedule_keeps_its_instant),
     ("a dead occurrence of a series keeps its instant", a_dead_occurrence_of_a_series_keeps_its_instant),
     ("a dead timer's key may be another timer's", a_dead_timers_key_may_be_another_timers),
+    ("a replaced timer in delivery is not replayed", a_replaced_timer_in_delivery_is_not_replayed),
 ];
 
 /// Stores a timer with this policy, and claims it.
@@ -208,5 +209,19 @@ fn a_dead_timers_key_may_be_another_timers(make: Make<'_>) {
     assert_eq!(bench.phase(dead.id), Some(Phase::Dead));
     // After the dead timer is removed, the key still belongs to its owner.
     assert!(matches!(bench.apply(Op::Cancel(dead.id.into(), None)), Outcome::Cancelled(_)));
+    assert_eq!(bench.get("k").map(|timer| timer.id), Some(owner.id));
+}
+
+/// The answer names the phase, and not the new owner of the key: a caller that freed the key would be refused again.
+fn a_replaced_timer_in_delivery_is_not_replayed(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let (old, owner) = (bench.keyed("k", 0), bench.keyed("k", 9_000));
+    bench.create(&old);
+    let _leased = bench.the_due();
+    let replaced = Outcome::Replaced { new: owner.id, old: old.id, was: Phase::Leased };
+    assert_eq!(bench.apply(Op::Place(Box::new(owner.clone()), IfPresent::Replace)), replaced);
+    let refused = Outcome::Refused(Refusal::State(Phase::Leased));
+    assert_eq!(bench.apply(Op::Replay(old.id)), refused);
+    assert_eq!(bench.apply(Op::Fire(old.id.into())), refused);
     assert_eq!(bench.get("k").map(|timer| timer.id), Some(owner.id));
 }

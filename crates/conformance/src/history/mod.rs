@@ -89,6 +89,8 @@ struct Player {
     raw: Arc<dyn TimerStore>,
     claims: u64,
     ids: Vec<TimerId>,
+    /// Those of `ids` that a caller has chosen.
+    chosen: Vec<TimerId>,
     series: Vec<TimerId>,
     held: Vec<(TimerId, Token)>,
     /// The creations whose answers were lost. The caller repeats these creations later.
@@ -141,6 +143,7 @@ impl Player {
             raw,
             claims: 0,
             ids: Vec::new(),
+            chosen: Vec::new(),
             series: Vec::new(),
             held: Vec::new(),
             unsure: Vec::new(),
@@ -244,6 +247,7 @@ impl Player {
     fn forget_ended(&mut self) {
         let stored = &self.seen.stored;
         self.ids.retain(|id| stored.contains_key(id));
+        self.chosen.retain(|id| stored.contains_key(id));
         self.held.retain(|(id, _)| stored.contains_key(id));
     }
 

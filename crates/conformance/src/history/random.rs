@@ -119,9 +119,16 @@ impl Player {
     }
 
     fn timer(&mut self) -> Timer {
-        let id =
-            if self.rng.u32(0..10) == 0 { self.some_id() } else { TimerId::from_u128(self.rng.u128(..)) };
+        let has_chosen_id = self.faulty.is_some() || self.rng.bool();
+        // Only a chosen id may come again.
+        let recent = self.chosen.len().saturating_sub(40);
+        let again =
+            self.rng.choice(&self.chosen[recent..]).filter(|_| has_chosen_id && self.rng.u32(0..10) == 0);
+        let id = again.copied().unwrap_or_else(|| TimerId::from_u128(self.rng.u128(..)));
         self.ids.push(id);
+        if has_chosen_id {
+            self.chosen.push(id);
+        }
         let due = self.moment();
         let is_series = self.rng.u32(0..4) == 0;
         Timer {
@@ -131,9 +138,8 @@ impl Player {
             labels: LABELS.into_iter().filter(|_| self.rng.u32(0..3) == 0).map(Into::into).collect(),
             policy: self.policy(),
             series: is_series.then(|| self.series()),
-            has_chosen_id: self.faulty.is_some() || self.rng.bool(),
-            // Drawn from the id, so that the seeds stand for the lives that they stood for before.
-            age_from: (!is_series && id.as_u128().is_multiple_of(4)).then_some(due),
+            has_chosen_id,
+            age_from: (!is_series && self.rng.u32(0..4) == 0).then_some(due),
             state: self.new_state(),
             ..timer(id, due)
         }

@@ -110,7 +110,8 @@ pub enum Op {
     /// Stores a new timer. If the store already has a timer with this id, nothing changes, and the outcome is
     /// [`Outcome::Repeated`]. An id that the caller chose ([`has_chosen_id`](Timer::has_chosen_id)) counts as stored
     /// until an hour after the timer's end, so a caller can safely repeat the operation after a lost answer. With any
-    /// other id, a repeated operation may store the timer again after its end.
+    /// other id, a repeated operation may store the timer again after its end. No other timer may ever get an id that
+    /// was not chosen: a store may look for an old timer only where a timer with a chosen id would be.
     Place(Box<Timer>, IfPresent),
     /// Withdraws the timer at the address. If an id is given, and the timer at the address has another id, nothing
     /// changes, and the outcome is [`Outcome::NotFound`]. A dead timer is removed.

@@ -35,8 +35,8 @@ const REST_OF_FAILED: Duration = Duration::from_secs(1);
 struct Expired {
     /// The timers whose leases have expired. The number before each timer is the end of its lease, in milliseconds.
     found: Vec<(u64, Found)>,
-    /// The shards that may have more expired leases than they have listed. The number after each shard is the end of
-    /// the last listed lease, in milliseconds.
+    /// The shards that have more expired leases than are in `found`. The number after each shard is the end of the
+    /// first of these leases, in milliseconds.
     cut: Vec<(Shard, u64)>,
     /// The moment at which to ask for expired leases again, in milliseconds. This is the end of the first running
     /// lease. If a server did not answer, the moment is at most [`REST_OF_FAILED`] from now. `None` if no lease is
@@ -247,8 +247,9 @@ impl Leases {
         let (mut reaped, mut left, mut next) = (Reaped::default(), limit as usize, None);
         let mut least = 1;
         loop {
-            // Each shard lists an equal part, so that the script stays short for any number of shards.
-            let each = left.min(AT_ONCE).div_ceil(shards.len().max(1)).max(least);
+            // Each shard lists an equal part, so that the script stays short for any number of shards, and one more,
+            // since few leases are seldom spread equally.
+            let each = left.min(AT_ONCE).div_ceil(shards.len().max(1)).max(least) + 1;
             let Expired { mut found, cut, next: first_left } = self.expired(shards, each).await?;
             next = next.into_iter().chain(first_left).min();
             found.sort_by_key(|(until, found)| (*until, found.id()));
@@ -280,7 +281,7 @@ impl Leases {
             if is_last {
                 // The ends of the leases that are left have passed, so the caller soon reaps again.
                 let left =
-                    rest.into_iter().map(|(until, _)| until).chain(cut.into_iter().map(|(_, last)| last));
+                    rest.into_iter().map(|(until, _)| until).chain(cut.into_iter().map(|(_, until)| until));
                 reaped.next = left.chain(next).min().map(UtcMillis::from_millis);
                 return Ok(reaped);
             }
@@ -288,7 +289,7 @@ impl Leases {
         }
     }
 
-    /// Lists expired leases, about `each` of them in each shard. Moves unreadable records to the quarantine.
+    /// Lists expired leases, at most `each` of them in each shard. Moves unreadable records to the quarantine.
     async fn expired(&self, shards: Vec<Shard>, each: usize) -> Result<Expired, StoreError> {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Records, Part::Tokens, Part::Leases]);
@@ -303,16 +304,20 @@ impl Leases {
             let mut lists = answered.rest.list()?;
             for shard in group {
                 let mut values = lists.list()?;
-                let (mut count, mut last) = (0, 0);
+                let mut count = 0;
                 while !values.is_empty() {
                     let _id = values.next()?;
                     let until = values.number()?;
+                    // The script lists one lease more, without its record, to show when the next lease ends.
                     if UtcMillis::from_millis(until) > answered.now {
-                        // The script lists a running lease without a record, and only as the last lease.
                         expired.next = expired.next.into_iter().chain([until]).min();
                         break;
                     }
-                    (count, last) = (count + 1, until);
+                    if count == each {
+                        expired.cut.push((shard, until));
+                        break;
+                    }
+                    count += 1;
                     let (member, mark) = (values.filled()?, values.filled()?);
                     // A lease without a timer is a fault that the check reports. It must not stop the other leases.
                     let (Some(member), Some(mark)) = (member, mark) else { continue };
@@ -320,10 +325,6 @@ impl Leases {
                         Some(found) => expired.found.push((until, found)),
                         None => unreadable.push((shard, member, mark)),
                     }
-                }
-                // The script lists a lease more than `each`, to show whether further leases have expired.
-                if count > each {
-                    expired.cut.push((shard, last));
                 }
             }
         }

@@ -157,7 +157,9 @@ impl Act<'_> {
     }
 
     fn replay(&self, timer: &Timer) -> Result<Outcome> {
-        if let Some(key) = timer.key_of()
+        // Only a dead timer has lost its key, and could take it from its present owner.
+        if let State::Dead(_) = timer.state
+            && let Some(key) = timer.key_of()
             && let Some(holder) = self.get_key(&key)?.filter(|holder| holder.id != timer.id)
         {
             return Ok(Outcome::KeyExists { holder: holder.id, refused: Box::new(timer.clone()) });

@@ -169,8 +169,9 @@ impl<T: Tables> Lifecycle<T> {
     pub(super) fn replay(&mut self, id: TimerId) -> Result<Outcome, StoreError> {
         let Some(timer) = self.timers.load(id)? else { return Ok(Outcome::NotFound) };
         // A dead timer has lost its key. If another timer has the key now, a replay would give the key two owners (L2).
-        // A timer that still owns its key is not dead, and `change_by` refuses it.
-        if let Some(key) = &timer.key
+        // `change_by` refuses a timer in any other state, even if another timer has replaced it under its key.
+        if let State::Dead(_) = timer.state
+            && let Some(key) = &timer.key
             && let Some(Timer { id: holder, .. }) = self.timers.load_owner(&timer.namespace, key)?
             && holder != id
         {

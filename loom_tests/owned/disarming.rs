@@ -84,8 +84,8 @@ fn disarm_and_arm_race_with_a_check() {
     });
 }
 
-/// A timer was postponed and is then disarmed. The timer keeps its ticket while its last deadline is ahead, because the
-/// ticket is due then. An arming relies on that ticket, or on no ticket.
+/// A timer was postponed and is then disarmed. A check finds the last deadline far ahead, and the timer keeps a ticket;
+/// or it finds the last deadline near, and the timer comes to rest. An arming relies on that ticket, or posts one.
 #[test]
 fn disarm_and_arm_race_with_an_early_check() {
     model_of_three_deadlines("disarm_and_arm_race_with_an_early_check", |[early, due, later]| {

@@ -55,7 +55,7 @@ pub(super) const LATER: Timestamp = Timestamp::from_nanos(30);
 /// own. The state itself distinguishes deadlines in different units.
 fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
     model(name, move || f([EARLY, DUE, LATER]));
-    let apart = [EARLY, DUE, LATER].map(|deadline| Timestamp::from_nanos(deadline.as_nanos() << 20));
+    let apart = [EARLY, DUE, LATER].map(|deadline| Timestamp::from_nanos(deadline.as_nanos() << 24));
     model(name, move || f(apart));
 }
 

@@ -143,7 +143,8 @@ impl<T: Send + 'static> Timer<T> {
         self.arm_at(self.core().clock().now() + delay)
     }
 
-    /// Arms the timer for `deadline`, as [`arm`](Self::arm) does. Reads no clock.
+    /// Arms the timer for `deadline`, as [`arm`](Self::arm) does. Reads no clock that the program has made. Reads the
+    /// system's clock only if a ticket must be posted while the shard is awake.
     ///
     /// The call may race with the firing for an earlier deadline. Either the timer no longer fires for the earlier
     /// deadline, or its handler has begun and the call returns [`Armed::Running`]. In both cases the timer fires for

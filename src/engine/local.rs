@@ -94,15 +94,15 @@ impl Local {
         }
     }
 
-    /// Refuses a timer because this thread's lane is full. Returns the reason.
     /// Returns whether a new owned timer of this thread will probably fire.
     pub(super) fn expects_fire(&self) -> bool {
         #[cfg(feature = "async")]
-        return self.spares.expect_fire();
+        return self.spares.expects_fire();
         #[cfg(not(feature = "async"))]
         true
     }
 
+    /// Refuses a timer because this thread's lane is full. Returns the reason.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, admission: &Admission) -> Refusal {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())

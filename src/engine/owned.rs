@@ -117,6 +117,9 @@ impl<T: Send + 'static> Timers<T> {
     /// stored, with its payload.
     #[cfg(feature = "async")]
     pub(super) fn take_spare(&self, local: &mut Local, deadline: Timestamp) -> Option<OwnedSlot> {
+        if local.spares.is_empty() {
+            return None;
+        }
         let ahead = self.admission.stations().ahead(local.home, deadline, self.admission.clock());
         let spare = local.spares.take(ahead)?;
         local.lane.lane().count_created();
@@ -132,8 +135,10 @@ impl<T: Send + 'static> Timers<T> {
             return;
         }
         let mut local = lend(&self.admission);
-        let ahead = self.admission.stations().ahead(local.home, deadline, self.admission.clock());
-        if local.spares.keep(slot.0, ahead, has_fired, self.slots().capacity()) {
+        local.spares.note(has_fired);
+        if local.spares.has_room(self.slots().capacity()) {
+            let ahead = self.admission.stations().ahead(local.home, deadline, self.admission.clock());
+            local.spares.keep(slot.0, ahead);
             *slot = OwnedSlot::RELEASED;
             local.lane.lane().count_destroyed();
         }

@@ -8,8 +8,9 @@
 //!
 //! A server has short and long timeouts. A spare whose ticket is due soon serves a short timeout without a new ticket.
 //! For a long timeout the ticket would be due far too early, and the shard would put it off for long; the next short
-//! timeout on this spare would then need a new ticket. So spares are kept apart by the time for which they were armed
-//! ([`class_of`]).
+//! timeout on this spare would then need a new ticket. So spares are kept apart by the time that was left until their
+//! deadlines when they were dropped ([`class_of`]), as far as it is known: see
+//! [`ahead`](super::stations::Stations::ahead). A wrong class costs a ticket.
 //!
 //! A spare keeps its slot. So an engine with a small capacity has no spares.
 //!
@@ -29,10 +30,10 @@ use crate::lockfree::state::owned::Release;
 const MOST: u32 = 256;
 /// The capacity of an engine divided by the maximum number of its spares that a thread keeps.
 const CAPACITY_PER_SPARE: u32 = 4_096;
-/// The number of classes of delays: below 2^28 ns (0.27 s), below 2^32 ns (4.3 s), below 2^36 ns (69 s), and longer.
+/// The number of classes of times that are left: below 2^28 ns (0.27 s), below 2^32 ns (4.3 s), below 2^36 ns (69 s), and longer.
 const CLASSES: usize = 4;
 
-/// Returns the class of a delay of `nanos` nanoseconds.
+/// Returns the class of a time of `nanos` nanoseconds.
 fn class_of(nanos: u64) -> usize {
     let bits = u64::BITS - nanos.leading_zeros();
     (bits.saturating_sub(25) / 4).min(3) as usize
@@ -41,7 +42,7 @@ fn class_of(nanos: u64) -> usize {
 /// A thread's spares.
 #[derive(Debug)]
 pub(super) struct Spares {
-    /// The slots of the spares, by the class of the delay for which each was armed.
+    /// The slots of the spares, by the class of the time that was left until the deadline of each.
     slots: [Vec<u32>; CLASSES],
     /// Whether the timer of the future that the thread dropped last had fired.
     has_last_fired: bool,
@@ -54,29 +55,41 @@ impl Spares {
 
     /// Returns whether the thread's next new timer will probably fire. A thread that limits the waits of requests drops
     /// nearly all its futures before their deadlines, and a thread whose tasks sleep drops none.
-    pub(super) fn expect_fire(&self) -> bool {
+    pub(super) fn expects_fire(&self) -> bool {
         self.has_last_fired
     }
 
+    /// Returns whether there is no spare.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.iter().all(Vec::is_empty)
+    }
+
     /// Takes a spare for a delay of `nanos` nanoseconds: the spare of its class that was kept last. Without such a
-    /// spare, takes one that was armed for less time, since its ticket is early enough, and else for more.
+    /// spare, takes one of a shorter class, since its ticket is early enough, and else of a longer one.
     #[inline]
     pub(super) fn take(&mut self, nanos: u64) -> Option<u32> {
         let (shorter, longer) = self.slots.split_at_mut(class_of(nanos) + 1);
         shorter.iter_mut().rev().chain(longer).find_map(Vec::pop)
     }
 
-    /// Keeps the timer in slot `index` of an engine with this capacity. The timer was armed for a moment `nanos`
-    /// nanoseconds ahead, or has fired. Returns false if the thread keeps enough.
+    /// Returns whether the thread may keep a further spare of an engine with this capacity.
     #[inline]
-    pub(super) fn keep(&mut self, index: u32, nanos: u64, has_fired: bool, capacity: u32) -> bool {
-        self.has_last_fired = has_fired;
+    pub(super) fn has_room(&self, capacity: u32) -> bool {
         let most = (capacity / CAPACITY_PER_SPARE).min(MOST);
-        let has_room = self.slots.iter().map(Vec::len).sum::<usize>() < most as usize;
-        if has_room {
-            self.slots[class_of(nanos)].push(index);
-        }
-        has_room
+        self.slots.iter().map(Vec::len).sum::<usize>() < most as usize
+    }
+
+    /// Keeps the timer in slot `index`, whose deadline is `nanos` nanoseconds ahead.
+    #[inline]
+    pub(super) fn keep(&mut self, index: u32, nanos: u64) {
+        self.slots[class_of(nanos)].push(index);
+    }
+
+    /// Notes whether a timer had fired whose future the thread drops.
+    #[inline]
+    pub(super) fn note(&mut self, has_fired: bool) {
+        self.has_last_fired = has_fired;
     }
 
     /// Vacates the slots of all spares, and puts them into `magazines`. The payloads are not dropped.
@@ -99,12 +112,11 @@ mod tests {
 
     #[test]
     fn a_delay_gets_a_spare_of_its_class_or_a_shorter_one_or_any() {
-        let capacity = MOST * CAPACITY_PER_SPARE;
         let mut spares = Spares::new();
         let delays = [SECOND / 5, SECOND, 10 * SECOND, 600 * SECOND];
         for (index, nanos) in (0..).zip(delays) {
             assert_eq!(class_of(nanos), index as usize);
-            assert!(spares.keep(index, nanos, false, capacity));
+            spares.keep(index, nanos);
         }
         let taken = [60 * SECOND, 60 * SECOND, 60 * SECOND, 0, u64::MAX].map(|nanos| spares.take(nanos));
         assert_eq!(taken, [Some(2), Some(1), Some(0), Some(3), None]);
@@ -114,8 +126,11 @@ mod tests {
     fn a_thread_keeps_a_bounded_number_of_spares_of_all_classes() {
         let capacity = 8 * CAPACITY_PER_SPARE;
         let mut spares = Spares::new();
-        let kept =
-            (0..20).filter(|&index| spares.keep(index, 1 << (20 + 2 * index), false, capacity)).count();
+        let mut kept = 0;
+        while spares.has_room(capacity) {
+            spares.keep(kept, 1 << (20 + 4 * kept));
+            kept += 1;
+        }
         assert_eq!(kept, 8);
     }
 }

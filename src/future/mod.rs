@@ -198,16 +198,9 @@ pub fn sleep_until(deadline: Timestamp) -> Sleep {
 /// Panics as [`global`] does.
 #[cfg(feature = "tokio")]
 pub fn sleep_until_instant(deadline: tokio::time::Instant) -> Sleep {
-    begin_sleep(deadline, false)
-}
-
-/// Works as [`sleep_until_instant`]. If `is_ahead`, the deadline was in the future a short time ago, and the first poll
-/// reads no clock: if the deadline has passed since then, the shard wakes the task at once.
-#[cfg(feature = "tokio")]
-pub(crate) fn begin_sleep(deadline: tokio::time::Instant, is_ahead: bool) -> Sleep {
     let source = current();
     let deadline = source.moment_of(deadline);
-    Sleep::with(source, deadline, is_ahead)
+    Sleep::new(source, deadline)
 }
 
 /// Returns a future that completes with the output of `future`, or with [`Elapsed`] once `future` has been pending for

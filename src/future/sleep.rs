@@ -94,28 +94,24 @@ pub struct Sleep {
 impl Sleep {
     #[inline]
     pub(super) fn new(source: Source, deadline: Timestamp) -> Self {
-        Self::with(source, deadline, false)
-    }
-
-    /// Makes a sleep whose deadline is known to be in the future, if `is_ahead`.
-    #[inline]
-    pub(super) fn with(source: Source, deadline: Timestamp, is_ahead: bool) -> Self {
         Self {
             source,
             deadline,
             timer: None,
             armed_for: None,
-            is_ahead,
+            is_ahead: false,
             #[cfg(feature = "test-util")]
             paused: None,
         }
     }
 
-    /// Makes a sleep that begins now and takes `delay`.
+    /// Makes a sleep that begins now and takes `delay`. The caller polls it at once, so the first poll reads no clock.
     #[inline]
     pub(super) fn begin(source: Source, delay: Duration) -> Self {
         let deadline = source.now() + delay;
-        Self::with(source, deadline, !delay.is_zero())
+        let mut sleep = Self::new(source, deadline);
+        sleep.is_ahead = !delay.is_zero();
+        sleep
     }
 
     /// Returns the moment at which the sleep completes.

@@ -8,21 +8,25 @@
 //! timer that is not postponed again is checked on finer and finer grids, and at its deadline as soon as hardly any
 //! other check would come at the same moment.
 //!
-//! The same holds for the first check of a timer that was disarmed before its last deadline ([`first_check`]). A timer
-//! that is new or has fired is checked at its deadline.
+//! The same holds for the checks of disarmed timers, and for the first check of a timer that is not expected to fire,
+//! such as one that was disarmed before its last deadline ([`first_check`]). Any other timer is first checked at its
+//! deadline.
 
 use crate::base::tick::Timestamp;
 
 /// A check may come before the deadline by at most the remaining time divided by this number.
 const PART: u64 = 4;
-/// The number of checks of postponed timers that should come together at a moment. These checks take some 15 µs, for
-/// which other due timers wait.
+/// The number of checks that should come together at a moment. These checks take some 15 µs, for which other due timers
+/// wait.
 const COALESCED: u64 = 256;
-/// The least number of checks of postponed timers that must be likely to come together at a moment. A timer that would
-/// be checked alone before its deadline is checked at its deadline.
+/// The least number of checks that must be likely to come together at a moment. A timer that would be checked alone
+/// before its deadline is checked at its deadline.
 const FEWEST: u64 = 4;
-/// The scale of the average in `Recheck::rate`: one check counts as this number.
-const SCALE: u64 = 256;
+/// The scale of the average in `Recheck::rate`: one check counts as this number. A few checks a second must not be
+/// rounded to none.
+const SCALE: u64 = 1 << 16;
+/// The time over which `Recheck::rate` averages, in its units: about a quarter of a second.
+const WINDOW: u64 = 1 << 8;
 /// The binary logarithm of the unit of time in `Recheck::rate`, in nanoseconds: about a millisecond.
 const UNIT: u32 = 20;
 
@@ -39,33 +43,32 @@ fn on_a_grid(deadline: Timestamp, lead: u64) -> Timestamp {
 }
 
 /// Returns the moment of the first check of a timer that is armed for `deadline` and may never fire. At each moment of
-/// checks the shard wakes and passes a heavy fence, so many checks should come together. The shard drains its lanes at
-/// `next`, which stands for the present moment: arming reads no clock. The thread that arms a timer does not know the
-/// rate of checks, so a longest lead keeps the checks of one moment few.
+/// checks the shard wakes and passes a heavy fence, so many checks should come together. `next` stands for the present
+/// moment; it is the moment at which the shard drains its lanes, and may have passed. The thread that arms a timer does
+/// not know the rate of checks, so a longest lead keeps the checks of one moment few.
 pub(crate) fn first_check(next: Timestamp, deadline: Timestamp) -> Timestamp {
     let ahead = deadline.as_nanos().saturating_sub(next.as_nanos());
     on_a_grid(deadline, (ahead / PART).min(LONGEST_LEAD))
 }
 
-/// Measures how often the shard finds timers postponed, and decides by that measure when the shard checks a timer
-/// again.
+/// Measures how often the shard checks timers again, and decides by that measure when it checks a timer next.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
+    /// The end of the last whole unit of time that `rate` counts.
     last: Timestamp,
     /// The recent average number of checks in 2^`UNIT` ns, in units of 1/`SCALE`.
     rate: u64,
 }
 
 impl Recheck {
-    /// Records that `checks` checks at the moment `now` found their timers postponed.
+    /// Records that `checks` checks at the moment `now` found that their timers must be checked again.
     pub(super) fn note(&mut self, now: Timestamp, checks: u64) {
-        let passed = (now.as_nanos().saturating_sub(self.last.as_nanos()) >> UNIT).max(1);
-        self.last = now;
-        self.rate = (3 * self.rate).saturating_add(checks * SCALE / passed) / 4;
+        let passed = now.as_nanos().saturating_sub(self.last.as_nanos()) >> UNIT;
+        self.last = Timestamp::from_nanos(self.last.as_nanos() + (passed << UNIT));
+        self.rate = self.rate.saturating_mul(WINDOW).saturating_add(checks * SCALE) / (WINDOW + passed);
     }
 
-    /// Returns the moment of the next check of a timer that is armed for `deadline`. The caller passes a `deadline` at
-    /// or after `now`.
+    /// Returns the moment of the next check of a timer whose deadline, or last deadline, is `deadline`.
     pub(super) fn next(&self, now: Timestamp, deadline: Timestamp) -> Timestamp {
         let part = deadline.as_nanos().saturating_sub(now.as_nanos()) / PART;
         let lead = part.min((COALESCED * SCALE / self.rate.max(1)) << UNIT);
@@ -116,11 +119,24 @@ mod tests {
         assert!(moments.len() < 50, "{} moments for 1,000 timers", moments.len());
     }
 
-    /// Returns a `Recheck` that has noted `checks` checks in each millisecond of the last tenth of a second.
+    /// Returns a `Recheck` that has noted `checks` checks in each millisecond of the last seconds.
     fn after(checks: u64) -> Recheck {
         let mut recheck = Recheck::default();
-        (0..100).for_each(|millis| recheck.note(at(millis), checks));
+        (0..2_000).for_each(|millis| recheck.note(at(millis), checks));
         recheck
+    }
+
+    #[test]
+    fn few_checks_a_second_come_together_far_from_their_deadlines() {
+        let mut recheck = Recheck::default();
+        // Five checks a second. Other turns, which check nothing again, do not change the average.
+        for millis in (0..30_000).step_by(40) {
+            recheck.note(at(millis), u64::from(millis % 200 == 0));
+        }
+        let now = at(30_000);
+        let checks = (0..300).map(|nth| recheck.next(now, at(90_000 - 200 * nth)));
+        let moments: BTreeSet<_> = checks.filter(|check| *check > at(60_000)).collect();
+        assert!(moments.len() < 20, "{} moments for 150 timers", moments.len());
     }
 
     #[test]
@@ -138,7 +154,7 @@ mod tests {
             let checks = (5_000..6_024).map(|after| recheck.next(now, at(after)));
             checks.collect::<BTreeSet<_>>().len()
         };
-        assert!(moments(&after(1)) <= 8);
+        assert!(moments(&after(1)) <= 10);
         assert_eq!(moments(&after(1_000)), 1_024);
     }
 

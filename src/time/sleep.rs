@@ -9,12 +9,12 @@ use tokio::task::coop::poll_proceed;
 
 /// Completes `duration` from now, or later; never earlier. See `tokio::time::sleep`.
 pub fn sleep(duration: Duration) -> Sleep {
-    Sleep { deadline: after(duration), is_ahead: !duration.is_zero(), sleep: None }
+    sleep_until(after(duration))
 }
 
 /// Completes at `deadline`, or later; never earlier. See `tokio::time::sleep_until`.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { deadline, is_ahead: false, sleep: None }
+    Sleep { deadline, sleep: None }
 }
 
 /// A future that completes at its deadline: see [`sleep`] and [`sleep_until`].
@@ -24,8 +24,6 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     deadline: Instant,
-    /// Whether the deadline was in the future when the value was made.
-    is_ahead: bool,
     /// The sleep that the first poll begins, on the shards of that poll's runtime. `None` before the first poll.
     sleep: Option<future::Sleep>,
 }
@@ -45,7 +43,7 @@ impl Sleep {
 
     /// Replaces the sleep's deadline, before or after the sleep has completed.
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
-        (self.deadline, self.is_ahead) = (deadline, false);
+        self.deadline = deadline;
         if let Some(sleep) = &mut self.sleep {
             sleep.reset(sleep.moment_of(deadline));
         }
@@ -53,7 +51,7 @@ impl Sleep {
 
     /// Replaces the sleep's deadline. The next poll arms the timer for it.
     pub(super) fn reset_silently(&mut self, deadline: Instant) {
-        (self.deadline, self.is_ahead) = (deadline, false);
+        self.deadline = deadline;
         if let Some(sleep) = &mut self.sleep {
             sleep.put(sleep.moment_of(deadline));
         }
@@ -61,7 +59,7 @@ impl Sleep {
 
     /// Polls the sleep. Does not take the poll from the task's budget, which limits a task's polls between two yields.
     pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let sleep = self.sleep.get_or_insert_with(|| future::begin_sleep(self.deadline, self.is_ahead));
+        let sleep = self.sleep.get_or_insert_with(|| future::sleep_until_instant(self.deadline));
         Pin::new(sleep).poll(cx)
     }
 }

@@ -434,7 +434,7 @@ fn a_waker_may_shut_the_engine_down() {
     });
     within_patience(|| {
         let engine = Builder::new().shards(1).start_futures().unwrap();
-        let mut sleep = engine.handle().sleep(10 * MS);
+        let mut sleep = engine.handle().sleep(100 * MS);
         let owned = Arc::new(Mutex::new(None));
         let (done, is_done) = std::sync::mpsc::channel();
         let waker = on_wake({

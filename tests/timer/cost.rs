@@ -212,7 +212,7 @@ impl Clock for Watched {
 }
 
 #[test]
-fn who_brings_the_time_along_reads_no_clock() {
+fn who_brings_the_time_along_reads_no_clock_of_the_program() {
     let engine = Builder::new().clock(Watched(MonotonicClock::new())).start(|_: Fired<'_, u64>| {}).unwrap();
     let now = engine.handle().now();
     let timer = engine.handle().timer(1).unwrap();

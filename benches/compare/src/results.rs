@@ -35,6 +35,9 @@ pub(crate) struct Outcome {
     /// The commit at which a later run measured the workload. `None` if the whole run measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commit: Option<String>,
+    /// The processor of that later run, if it is another than that of the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) processor: Option<String>,
 }
 
 /// A figure that is measured for each contestant.
@@ -119,6 +122,8 @@ impl Results {
     /// Returns the results after a later run. The later run's workloads and cases replace the same workloads and cases.
     pub(crate) fn updated_by(mut self, later: Self) -> Self {
         let commit = later.machine["commit"].as_str().map(str::to_owned);
+        let is_elsewhere = later.machine["processor"] != self.machine["processor"];
+        let processor = later.machine["processor"].as_str().filter(|_| is_elsewhere).map(str::to_owned);
         for (program, version) in later.versions {
             // If the later run left a program out, the program keeps its earlier rows and its earlier version.
             if !version.starts_with(LEFT_OUT) || !self.versions.contains_key(&program) {
@@ -129,7 +134,7 @@ impl Results {
             let is_of_it =
                 |old: &&mut Outcome| old.workload == outcome.workload && old.case.name == outcome.case.name;
             let old = self.outcomes.iter_mut().find(is_of_it);
-            let outcome = Outcome { commit: commit.clone(), ..outcome };
+            let outcome = Outcome { commit: commit.clone(), processor: processor.clone(), ..outcome };
             match old {
                 Some(old) => *old = outcome,
                 None => self.outcomes.push(outcome),
@@ -138,13 +143,20 @@ impl Results {
         self
     }
 
-    /// Returns the results. If later runs at a single commit replaced all outcomes, the results get that commit. The
-    /// whole run's duration becomes zero.
+    /// Returns the results. If later runs at a single commit and on a single processor replaced all outcomes, the
+    /// results get that commit and that processor. The whole run's duration becomes zero.
     pub(crate) fn of_one_commit_if_gathered(mut self) -> Self {
-        let Some(commit) = self.outcomes.first().and_then(|first| first.commit.clone()) else { return self };
-        if self.outcomes.iter().all(|outcome| outcome.commit.as_ref() == Some(&commit)) {
-            self.outcomes.iter_mut().for_each(|outcome| outcome.commit = None);
+        let Some(first) = self.outcomes.first() else { return self };
+        let (commit, processor) = (first.commit.clone(), first.processor.clone());
+        let is_of_it = |outcome: &Outcome| outcome.commit == commit && outcome.processor == processor;
+        if commit.is_some() && self.outcomes.iter().all(is_of_it) {
+            for outcome in &mut self.outcomes {
+                (outcome.commit, outcome.processor) = (None, None);
+            }
             self.machine["commit"] = commit.into();
+            if processor.is_some() {
+                self.machine["processor"] = processor.into();
+            }
             self.seconds = 0;
         }
         self
@@ -211,7 +223,7 @@ mod tests {
     #[test]
     fn what_a_later_run_measured_takes_the_place_of_the_old_and_says_so() {
         let results = |commit: &str, outcomes: &[(&str, f64)]| Results {
-            machine: serde_json::json!({ "commit": commit }),
+            machine: serde_json::json!({ "commit": commit, "processor": format!("processor of {commit}") }),
             outcomes: outcomes
                 .iter()
                 .map(|(case, figure)| synthetic::outcome("pair", case, &["t1"], &[("a", &[*figure])]))
@@ -230,6 +242,8 @@ mod tests {
         let gathered = updated.updated_by(results("new", &[("few", 5.0)])).of_one_commit_if_gathered();
         assert!(gathered.outcomes.iter().all(|outcome| outcome.commit.is_none()));
         assert_eq!((&gathered.machine["commit"], gathered.seconds), (&serde_json::json!("new"), 0));
+        assert_eq!(gathered.machine["processor"], "processor of new");
+        assert!(gathered.outcomes.iter().all(|outcome| outcome.processor.is_none()));
     }
 
     #[test]

@@ -78,6 +78,7 @@ impl Contest {
             columns: (workload.columns)(&case),
             rows: rows.collect(),
             commit: None,
+            processor: None,
         };
         let has_latencies = matches!(workload.family, Family::Firing | Family::Servers);
         let needs_steadiness = has_latencies && scale == Scale::Full;

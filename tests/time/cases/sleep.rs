@@ -3,7 +3,7 @@
 use super::time::{self, Duration, Instant, Sleep};
 use super::{NANO, Task, YEAR, assert_passed, bell, current_thread, nobody, runtimes};
 use crate::support::{HOUR, Log, MS, Rng, lock, within_patience};
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,6 +44,18 @@ async fn a_thousand_sleeps_without_a_delay_take_no_time() {
 async fn sleeps_without_a_delay_end_in_real_time() {
     for _ in 0..200 {
         time::sleep(Duration::ZERO).await;
+    }
+}
+
+/// While a future waits for its first poll, its runtime goes on, and its timers with it.
+#[tokio::test]
+async fn what_is_first_polled_after_its_deadline_is_over_at_once() {
+    for _ in 0..20 {
+        let mut sleep = pin!(time::sleep(2 * MS));
+        let mut timeout = pin!(time::timeout(2 * MS, pending::<()>()));
+        time::sleep(5 * MS).await;
+        assert!(sleep.as_mut().poll(&mut nobody()).is_ready());
+        assert!(timeout.as_mut().poll(&mut nobody()).is_ready());
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) fn outcome(workload: &str, case: &str, columns: &[&str], rows: &[(&st
         columns: columns.iter().map(|key| column(key)).collect(),
         rows: rows.iter().map(row).collect(),
         commit: None,
+        processor: None,
     }
 }
 

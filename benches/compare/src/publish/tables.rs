@@ -49,10 +49,10 @@ pub(crate) fn in_a_line(results: &Results) -> String {
         value("commit"),
         results.scale
     );
-    let mut later: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut later: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in &results.outcomes {
-        let Some(commit) = &outcome.commit else { continue };
-        match later.iter_mut().find(|(known, _)| known == commit) {
+        let Some(commit) = commit_of(outcome) else { continue };
+        match later.iter_mut().find(|(known, _)| *known == commit) {
             Some((_, workloads)) if workloads.contains(&&*outcome.workload) => {}
             Some((_, workloads)) => workloads.push(&outcome.workload),
             None => later.push((commit, vec![&outcome.workload])),
@@ -66,6 +66,13 @@ pub(crate) fn in_a_line(results: &Results) -> String {
         line += &format!(" Measured by themselves, in part or whole: {}.", parts.join("; "));
     }
     line
+}
+
+/// Returns the commit of an outcome that a later run measured, and the processor if it is another.
+fn commit_of(outcome: &Outcome) -> Option<String> {
+    let commit = outcome.commit.as_ref()?;
+    let processor = outcome.processor.as_ref().map(|processor| format!(" on {processor}"));
+    Some(format!("{commit}{}", processor.unwrap_or_default()))
 }
 
 /// Writes the table of an outcome. The table has a row for each contestant, in the order of the results. Notes stand
@@ -88,7 +95,7 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         let note = row.note.as_ref()?;
         Some(format!("{}: {}", escaped(&row.contestant), escaped(note)))
     });
-    let later = outcome.commit.as_ref().map(|commit| format!("Measured at commit {commit}."));
+    let later = commit_of(outcome).map(|commit| format!("Measured at commit {commit}."));
     let below = is_disturbed.then(disturbed).into_iter().chain(notes).chain(later);
     [table.to_string()].into_iter().chain(below).collect::<Vec<_>>().join("\n\n")
 }
@@ -200,8 +207,13 @@ engine, Handle: one round";
         for at in [0, 1, 4] {
             results.outcomes[at].commit = Some("abc".to_owned());
         }
-        let later = "Measured by themselves, in part or whole: `pair`, `refresh` at abc.";
-        assert_eq!(super::in_a_line(&results), format!("{line} {later}"));
+        let later = "Measured by themselves, in part or whole: `pair`, `refresh` at abc";
+        assert_eq!(super::in_a_line(&results), format!("{line} {later}."));
+        results.outcomes[4].processor = Some("another processor".to_owned());
+        assert_eq!(
+            super::in_a_line(&results),
+            format!("{line} {later}; `refresh` at abc on another processor.")
+        );
     }
 
     #[test]

@@ -125,9 +125,9 @@ const SHUT: u64 = 1 << 7;
 /// for a moment in these five hours gets the end of the five hours as its deadline.
 const DISARMED: u64 = 0xb000 << 48;
 const LAST_DEADLINE_BITS: u32 = 44;
-/// The check of a disarmed timer may come after its last deadline, by this time in nanoseconds. So it can come together
-/// with checks of other timers.
-const DISARMED_LATER: u64 = 1 << 27;
+/// A disarmed timer counts as in use while its last deadline is farther ahead than this number of nanoseconds. A first
+/// check comes earlier by at most this time.
+const IN_USE: u64 = 1 << 26;
 /// The deadline word of a timer that is not armed and has no last deadline.
 const NEVER: u64 = DISARMED;
 
@@ -200,9 +200,9 @@ impl Owned<'_> {
     }
 
     /// Completes an arming after `postpone` has returned false. Queues a ticket for the deadline, if the timer needs a
-    /// new ticket. The timer is not expected to fire if it did not fire for its last deadline, or if it is new and
-    /// [`own`](Self::own) was called so. Then `early` chooses the moment of the check: it gets the deadline, and
-    /// returns a moment at or before the deadline.
+    /// new ticket. If the timer did not fire for its last deadline, or is new and was made by [`own`](Self::own) without
+    /// `expects_fire`, then `early` chooses the moment of the check: it gets the deadline, and returns a moment at or
+    /// before the deadline.
     pub(crate) fn queue(&self, deadline: Timestamp, early: impl Fn(Timestamp) -> Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {
@@ -427,14 +427,14 @@ impl Owned<'_> {
             let word = self.control.deadline.load(Ordering::Relaxed);
             let (is_armed, deadline) =
                 if is_disarmed(word) { (false, last_deadline(word)) } else { (true, word) };
-            let is_ahead = now.is_some_and(|now| now.as_nanos() < deadline);
-            let latest = if is_armed { deadline } else { deadline.saturating_add(DISARMED_LATER) };
-            let check = check_before(latest, now, self.origin().last_check(), &next_check);
+            let ahead = now.map_or(0, |now| deadline.saturating_sub(now.as_nanos()));
+            let is_in_use = ahead > if is_armed { 0 } else { IN_USE };
+            let check = check_before(deadline, now, self.origin().last_check(), &next_check);
             let next = if state & CHANGED != 0 {
                 state & !CHANGED
-            } else if is_ahead || is_armed && now.is_none() {
-                // A disarmed timer keeps its ticket while its last deadline is ahead, since the timer is in use. No
-                // deadline is in force then, so the check may be late (O3).
+            } else if is_in_use || is_armed && now.is_none() {
+                // A disarmed timer that is in use keeps its ticket, which is then early enough for the next arming. Any
+                // other disarmed timer comes to rest at once, although a deadline of no force may be ahead.
                 self.origin().queued(state, check)
             } else if is_armed {
                 return Decision::Due { state, deadline };
@@ -669,8 +669,8 @@ mod tests {
     }
 
     #[test]
-    fn a_disarmed_timer_is_checked_after_its_last_deadline_and_an_arming_before_that_needs_a_ticket() {
-        let (first, last, later) = (at(10), at(40), at(60));
+    fn a_disarmed_timer_keeps_its_ticket_until_its_last_deadline_is_near() {
+        let (first, last, later) = (at(10), at(1_010), at(1_015));
         with_new(false, |timer| {
             assert!(!timer.postpone(last));
             let Arm::Queue { stamp, check } = timer.queue(last, |_| first) else {
@@ -681,11 +681,13 @@ mod tests {
             let Check::Later { check, stamp } = timer.check(stamp, first, |latest| latest) else {
                 panic!("the timer is in use")
             };
-            assert!(check > last && check.as_nanos() <= last.as_nanos() + DISARMED_LATER, "{check:?}");
-            assert!(!timer.postpone(later), "the ticket is too late for this deadline");
-            assert!(matches!(timer.queue(later, |deadline| deadline), Arm::Queue { .. }));
+            assert_eq!(check, last);
+            assert!(timer.postpone(later), "the ticket is early enough for the next arming");
             assert_eq!(timer.disarm(), Withdrawn::Armed);
-            assert!(!timer.begin_check(stamp), "the former ticket is stale");
+            let near = Timestamp::from_nanos(later.as_nanos() - IN_USE);
+            assert!(timer.begin_check(stamp));
+            assert!(matches!(timer.check(stamp, near, |latest| latest), Check::AtRest));
+            assert!(!timer.postpone(at(2_000)), "a timer at rest needs a ticket");
         });
     }
 }

@@ -207,13 +207,11 @@ engine, Handle: one round";
         for at in [0, 1, 4] {
             results.outcomes[at].commit = Some("abc".to_owned());
         }
-        let later = "Measured by themselves, in part or whole: `pair`, `refresh` at abc";
-        assert_eq!(super::in_a_line(&results), format!("{line} {later}."));
+        let later = "Measured by themselves, in part or whole:";
+        assert_eq!(super::in_a_line(&results), format!("{line} {later} `pair`, `refresh` at abc."));
         results.outcomes[4].processor = Some("another processor".to_owned());
-        assert_eq!(
-            super::in_a_line(&results),
-            format!("{line} {later}; `refresh` at abc on another processor.")
-        );
+        let (near, far) = ("`pair` at abc", "`refresh` at abc on another processor");
+        assert_eq!(super::in_a_line(&results), format!("{line} {later} {near}; {far}."));
     }
 
     #[test]

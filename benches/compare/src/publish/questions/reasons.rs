@@ -135,7 +135,7 @@ pub(super) const OWN_PLACE: &str = "A cancel of ours and of the heap touch the s
     {structures; 1,000,000 timers of 1 to 60 s; wheel, radix 256; cancel}.";
 pub(super) const CHECKED_TOGETHER: &str = "A timeout of ours takes the timer that an earlier one has left, and mostly \
     posts nothing. The shard checks the timers of many timeouts at once. Each such check interrupts the threads of the \
-    process (the system call `membarrier`), some hundred times a second here, and the runtime's task that turns the \
+    process (the system call `membarrier`), and the runtime's task that turns the \
     timers is woken for it. tokio's timeout links itself into a wheel behind a lock, and unlinks itself.";
 pub(super) const READ_EACH_TIME: &str = "hyper makes a sleep for each request, and drops it with the header. Our sleep \
     for hyper asks for the runtime's engine twice and reads its clock twice: for the deadline, and at the first poll. \

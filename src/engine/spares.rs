@@ -30,7 +30,8 @@ use crate::lockfree::state::owned::Release;
 const MOST: u32 = 256;
 /// The capacity of an engine divided by the maximum number of its spares that a thread keeps.
 const CAPACITY_PER_SPARE: u32 = 4_096;
-/// The number of classes of times that are left: below 2^28 ns (0.27 s), below 2^32 ns (4.3 s), below 2^36 ns (69 s), and longer.
+/// The number of classes of times that are left: below 2^28 ns (0.27 s), below 2^32 ns (4.3 s), below 2^36 ns (69 s),
+/// and longer.
 const CLASSES: usize = 4;
 
 /// Returns the class of a time of `nanos` nanoseconds.

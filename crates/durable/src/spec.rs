@@ -141,8 +141,8 @@ impl<P> Spec<P> {
 
     /// Gives the timer an id that the caller chooses. If the answer to a creation is lost, the caller can safely repeat
     /// the creation with the same id, because the store creates a single timer with this id. The store remembers the id
-    /// until an hour after the timer's end. The id of a timer that was created without such a choice must not be chosen:
-    /// the store may not find that timer, and create a second one.
+    /// until an hour after the timer's end. The id of a timer that was created without such a choice must not be
+    /// chosen: the store may not find that timer, and create a second one.
     ///
     /// ```
     /// use tourbillon_durable::Placed;

@@ -200,9 +200,9 @@ impl Owned<'_> {
     }
 
     /// Completes an arming after `postpone` has returned false. Queues a ticket for the deadline, if the timer needs a
-    /// new ticket. If the timer did not fire for its last deadline, or is new and was made by [`own`](Self::own) without
-    /// `expects_fire`, then `early` chooses the moment of the check: it gets the deadline, and returns a moment at or
-    /// before the deadline.
+    /// new ticket. If the timer did not fire for its last deadline, or is new and was made by [`own`](Self::own)
+    /// without `expects_fire`, then `early` chooses the moment of the check: it gets the deadline, and returns a moment
+    /// at or before the deadline.
     pub(crate) fn queue(&self, deadline: Timestamp, early: impl Fn(Timestamp) -> Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {

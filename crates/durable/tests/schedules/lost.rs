@@ -309,6 +309,22 @@ fn an_occurrence_that_has_run_is_not_made_again_after_the_store_has_forgotten_it
     }
 }
 
+/// The answer to an occurrence is lost, and the occurrence has not ended when the decision is completed, long after.
+#[test]
+fn an_occurrence_that_is_still_stored_has_its_instant_after_any_time() {
+    let (world, store) = start(false);
+    *world.verdict.lock().unwrap() = Some(Verdict::Snooze(minute(300)));
+    world.put(each_minute());
+    store.hook().losses.lock().unwrap().push((Part::Occurrences, Loss::Answer));
+    world.advance(1);
+    drop(world.schedules.pause(&at()).unwrap());
+    world.advance(120);
+    drop(world.schedules.resume(&at()).unwrap());
+    world.pass(10);
+    assert_eq!((world.minutes(), world.counts()), (vec![1], (1, 0, 0)));
+    world.assert_told("");
+}
+
 /// A part of the store is away, and it has the place of the occurrence of minute 2.
 #[test]
 fn an_occurrence_that_cannot_be_stored_holds_up_no_other_one() {

@@ -2,7 +2,6 @@
 
 use super::instants::ScheduleInstants;
 use super::progress::{MILLISECOND, MOST_SPANS, less};
-use super::storing::LeftOut;
 use super::{CatchUp, Missed, Overlap, Progress, Schedule, Undecided};
 use crate::id::TimerId;
 use crate::plan::PlanError;
@@ -36,6 +35,15 @@ pub struct Decision {
     pub wake: Option<UtcMillis>,
     /// The instants that were missed or skipped, without the spans that [`Progress`] had no room for.
     pub(super) left_out: LeftOut,
+}
+
+/// The instants to which a decision gave no occurrences.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct LeftOut {
+    /// The spans of the instants that count in [`Progress::missed`].
+    pub(super) missed: Vec<CatchUp>,
+    /// The instants that count in [`Progress::skipped`].
+    pub(super) skipped: Vec<UtcMillis>,
 }
 
 impl Progress {

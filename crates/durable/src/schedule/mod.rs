@@ -185,15 +185,6 @@ pub struct Undecided {
     pub sooner: Option<UtcMillis>,
 }
 
-impl Progress {
-    /// Returns whether an instant that has come still waits for its occurrence or for a decision.
-    #[must_use]
-    pub fn has_waiting(&self) -> bool {
-        let is_empty = self.catch_up.is_empty() && self.undecided.is_empty() && self.storing.is_empty();
-        self.queued.is_some() || !is_empty
-    }
-}
-
 /// The progress of a schedule through its instants, with the counts of their outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {

@@ -1,5 +1,5 @@
-//! Says by the tables of the module [`schedule`](super) what happens to each instant of a schedule. The oracle has a list
-//! of all instants that have come, and no spans.
+//! Says by the tables of the module [`schedule`](super) what happens to each instant of a schedule. The oracle has a
+//! list of all instants that have come, and no spans.
 
 use super::progress::SLACK;
 use super::*;

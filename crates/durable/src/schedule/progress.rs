@@ -217,6 +217,13 @@ impl Progress {
         next.into_iter().chain(undecided).chain(waiting).min()
     }
 
+    /// Returns whether an instant that has come still waits for its occurrence or for a decision.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        let is_empty = self.catch_up.is_empty() && self.undecided.is_empty() && self.storing.is_empty();
+        self.queued.is_some() || !is_empty
+    }
+
     /// Returns whether an instant that has come waits for a decision or for its occurrence.
     pub(super) fn has_waiting_instant(&self, instant: UtcMillis) -> bool {
         let is_in = |span: &CatchUp| span.next <= instant && instant <= span.last;

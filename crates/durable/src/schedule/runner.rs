@@ -27,7 +27,8 @@ use tourbillon_words::UtcMillis;
 /// pause then is about a minute.
 const MOST_DOUBLED: u32 = 6;
 
-/// The time after which another delivery completes a decision that is storing its occurrences.
+/// The time after which another delivery completes a decision that was storing its occurrences, unless the decision's
+/// own delivery still goes on.
 const STORING: Duration = Duration::from_secs(5);
 
 /// The handler of the timers in which schedules are stored.
@@ -262,8 +263,8 @@ impl ScheduleRunner {
     ///
     /// Such a store makes several changes, and a process may end between them. So the new state first names the
     /// instants whose occurrences are being stored ([`Progress::storing`]), and is due again soon. When the occurrences
-    /// are stored, the new state no longer names them. An instant's occurrence is told by the process that has stored
-    /// the state in which it counts.
+    /// are stored, the new state no longer names them. The observer gets the event of an occurrence from the process
+    /// that has stored the state in which its instant counts.
     fn follow_in_steps(&self, made: &Made<'_>) -> Result<(), StoreError> {
         let Made { at, timer, before, after, decision, now } = *made;
         let (fire, durability) = (&decision.fire, durability_of(after, &decision.fire));
@@ -437,7 +438,7 @@ impl ScheduleRunner {
             Ok(true) => self.tell_fired(at, id, &taken.take()),
             // The schedule was removed, and its occurrences stay.
             Ok(false) => self.tell_fired(at, id, stored),
-            // A later delivery finds the instants, counts them, and tells of them.
+            // A later delivery finds the instants, counts them, and calls the observer.
             Err(_) => {}
         }
     }

@@ -13,15 +13,6 @@ use tourbillon_words::UtcMillis;
 /// an hour after the occurrence has ended. The rest of the hour is for calls that take long.
 pub(super) const KNOWN: Duration = Duration::from_secs(50 * 60);
 
-/// The instants to which a decision gave no occurrences.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct LeftOut {
-    /// The spans of the instants that count in [`Progress::missed`].
-    pub(super) missed: Vec<CatchUp>,
-    /// The instants that count in [`Progress::skipped`].
-    pub(super) skipped: Vec<UtcMillis>,
-}
-
 impl Decision {
     /// Returns the progress after this decision while its occurrences are being stored, from the moment `now` on.
     pub(super) fn storing(&self, now: UtcMillis) -> Progress {
@@ -110,9 +101,9 @@ impl Progress {
         taken
     }
 
-    /// Notes the results of a later attempt to store the occurrences of [`storing`](Self::storing). The instants `fired`
-    /// have their occurrences, and those of `missed` get none. The store has failed for the instant `failed`, so the
-    /// next attempt begins with the instants after it.
+    /// Notes the results of a later attempt to store the occurrences of [`storing`](Self::storing). The instants
+    /// `fired` have their occurrences, and those of `missed` get none. The store has failed for the instant `failed`,
+    /// so the next attempt begins with the instants after it.
     pub(super) fn note_completed(
         &mut self,
         fired: &[UtcMillis],

@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Checks that the observer was told of all that the schedule has counted, and of nothing else.
+    /// Checks that the observer has got events of all that the schedule has counted, and of nothing else.
     #[track_caller]
     fn assert_told(&self, case: &str) {
         let (mut missed, mut skipped) = (0, 0);
@@ -159,7 +159,7 @@ impl World {
         told.sort_unstable();
         let number = told.len();
         told.dedup();
-        assert_eq!(number, told.len(), "{case}: an occurrence is told twice");
+        assert_eq!(number, told.len(), "{case}: an occurrence has two events");
         assert_eq!((told.len() as u64, missed, skipped), self.counts(), "{case}");
     }
 }

@@ -37,7 +37,7 @@ struct World {
     store: Arc<dyn TimerStore>,
     schedules: Schedules,
     events: Arc<Mutex<Vec<String>>>,
-    /// The occurrences of which the observer was told.
+    /// The occurrences whose events the observer has got.
     told: Arc<Mutex<Vec<TimerId>>>,
     seen: Seen,
     /// The verdict that the handler returns. `None` for success.

@@ -33,6 +33,17 @@ pub struct Decision {
     pub progress: Progress,
     /// The moment of the next decision (choice of the instants that get occurrences). `None` if the schedule has ended.
     pub wake: Option<UtcMillis>,
+    /// The instants that were missed or skipped, without the spans that [`Progress`] had no room for.
+    pub(super) left_out: LeftOut,
+}
+
+/// The instants to which a decision gave no occurrences.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct LeftOut {
+    /// The spans of the instants that count in [`Progress::missed`].
+    pub(super) missed: Vec<CatchUp>,
+    /// The instants that count in [`Progress::skipped`].
+    pub(super) skipped: Vec<UtcMillis>,
 }
 
 impl Progress {
@@ -67,12 +78,13 @@ impl Progress {
             is_under_way,
             fire: Vec::new(),
             missed: 0,
-            skipped: 0,
+            left_out: LeftOut::default(),
             progress: self.clone().without_future(offset, now),
         };
         // An instant comes only with its offset, so the decision looks at the last occurrence as late as possible.
         let come = less(now, offset);
         work.progress.let_come(&moments, come, None);
+        let without_room = work.progress.missed.saturating_sub(self.missed);
         let earliest_missed = work.progress.catch_up.first().map(|span| span.next);
         if work.is_free()
             && let Some(queued) = work.progress.queued
@@ -107,7 +119,8 @@ impl Progress {
                 work.progress.undecided.push(span);
             }
         }
-        let Work { fire, missed, skipped, mut progress, .. } = work;
+        let Work { fire, missed, left_out, mut progress, .. } = work;
+        let skipped = left_out.skipped.len() as u64;
         progress.missed = progress.missed.saturating_add(missed);
         progress.skipped = progress.skipped.saturating_add(skipped);
         progress.fired = progress.fired.saturating_add(fire.len() as u64);
@@ -131,7 +144,8 @@ impl Progress {
         });
         let of_queued = progress.queued.map(|_| look);
         let wake = next.into_iter().chain(of_undecided).chain(of_catch_up).chain(of_queued).min();
-        Ok(Decision { fire, missed, skipped, progress, wake })
+        let missed = missed.saturating_add(without_room);
+        Ok(Decision { fire, missed, skipped, progress, wake, left_out })
     }
 }
 
@@ -141,7 +155,7 @@ struct Work {
     is_under_way: bool,
     fire: Vec<UtcMillis>,
     missed: u64,
-    skipped: u64,
+    left_out: LeftOut,
     progress: Progress,
 }
 
@@ -215,12 +229,14 @@ impl Work {
             let span = CatchUp { next, last };
             if most == 0 || kept.len() == MOST_SPANS {
                 self.missed += span.count(moments);
+                self.left_out.missed.push(span);
                 continue;
             }
             let after = last + MILLISECOND;
             if let Some(from) = moments.beginning_of_last(most, Some(next), after) {
                 let left_out = moments.passed(Some(next), from);
                 self.missed += left_out.count;
+                self.left_out.missed.extend(left_out.last.map(|last| CatchUp { next, last }));
                 kept.extend(left_out.next.filter(|next| *next <= last).map(|next| CatchUp { next, last }));
                 most = 0;
             } else {
@@ -239,7 +255,7 @@ impl Work {
         match self.overlap {
             _ if self.is_free() => self.fire(instant),
             Overlap::QueueOne if self.progress.queued.is_none() => self.progress.queued = Some(instant),
-            _ => self.skipped += 1,
+            _ => self.left_out.skipped.push(instant),
         }
     }
 }

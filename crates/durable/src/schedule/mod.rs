@@ -35,16 +35,36 @@
 //! | shorter jitter | stay as they are | those that come by the change are on time within the grace after it |
 //! | a plan that cannot be followed | stay as they are | come when the plan can be followed again, and are late then |
 //! | the clock steps back | those that are in the future now come again | come by the present clock |
-//! | a decision fails | stay as they are | come |
+//! | a decision fails | stay as they are, but for those that the section below names | come |
 //!
-//! [`decide`](Progress::decide), [`changed`](Progress::changed) and [`resumed`](Progress::resumed) contain these rules,
-//! and use neither a store nor a clock. [`Schedules`] does everything else.
+//! [`decide`](Progress::decide), [`changed`](Progress::changed) and [`resumed`](Progress::resumed) contain these rules.
+//! The file `storing.rs` contains those of the next section. Both use neither a store nor a clock. [`Schedules`] does
+//! everything else.
 //!
 //! # A decision and its occurrences
 //!
 //! A transaction stores the occurrences and the schedule's next state. So a restart loses no instant, and a repeated
 //! delivery makes the same occurrences under the same ids. A store without transactions makes several changes: the
-//! first one notes in the schedule which occurrences are being stored, so the next delivery can complete the decision.
+//! first one notes in the schedule which occurrences are being stored, so a later delivery can complete the decision.
+//! An instant in [`Progress::storing`] leaves it in one of these ways:
+//!
+//! | event | what happens to the instant |
+//! |---|---|
+//! | the decision has stored its occurrence | it counts in `fired` |
+//! | the same, and another process has changed the schedule | it counts in `fired` of the changed state, before the decision's delivery ends |
+//! | the store has surely refused its occurrence | it waits again, where it was before the decision |
+//! | another delivery comes while the decision's delivery goes on | it stays, and the other delivery tries again later |
+//! | the decision's delivery has ended, at least once, at most 50 minutes after the decision | its occurrence is stored, unless the store knows the id; it counts in `fired` |
+//! | the decision's delivery has ended, later than that, or at most once | it counts in `fired` if its occurrence is stored, and otherwise in `missed`, although it may have run |
+//! | the store fails for this occurrence in such a later delivery | it stays, and the other instants leave `storing` |
+//!
+//! The store remembers the id of an occurrence for an hour after its end. An attempt to store the occurrence after that
+//! hour would make a second one.
+//!
+//! A decision may be carried out in part: the store refuses some of its occurrences or loses an answer, or another
+//! process changes the schedule during a transaction. Then the instants whose occurrences are stored count in `fired`.
+//! Those that the decision has counted in `missed` or `skipped` stay so: otherwise a later decision would find the last
+//! of them late, and [`Missed::Once`] would give it an occurrence as well. All others wait where they were before.
 //!
 //! The instants follow the store's present clock, and the present rules of the time zone. The stored next instant is
 //! only the moment at which the schedule looks again. Each decision, change and resume computes it anew from
@@ -57,11 +77,14 @@ mod instants;
 mod key;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod oracle;
 mod progress;
 mod runner;
 mod schedules;
 mod store;
 mod stored;
+mod storing;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -162,15 +185,6 @@ pub struct Undecided {
     pub sooner: Option<UtcMillis>,
 }
 
-impl Progress {
-    /// Returns whether an instant that has come still waits for its occurrence or for a decision.
-    #[must_use]
-    pub fn has_waiting(&self) -> bool {
-        let is_empty = self.catch_up.is_empty() && self.undecided.is_empty() && self.storing.is_empty();
-        self.queued.is_some() || !is_empty
-    }
-}
-
 /// The progress of a schedule through its instants, with the counts of their outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
@@ -193,6 +207,9 @@ pub struct Progress {
     /// the next delivery of the schedule's timer completes the decision. Empty between two decisions.
     #[serde(default)]
     pub storing: Vec<UtcMillis>,
+    /// The moment since which the occurrences of [`storing`](Self::storing) are being stored. `None` if it is empty.
+    #[serde(default)]
+    pub storing_since: Option<UtcMillis>,
     /// The last instant about which a decision was made. The instant got its occurrence, or was skipped, missed or
     /// queued.
     #[serde(default)]

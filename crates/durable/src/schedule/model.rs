@@ -1,12 +1,9 @@
-//! Tests the progress of a schedule over random steps against an oracle. The oracle has a list of all instants, and
-//! decides about each of them by the table of the module [`schedule`](super). It has no spans, and moves by the moments
-//! at which the schedule asks for its next decision.
+//! Tests the progress of a schedule over random steps against an oracle. The oracle moves by the moments at which the
+//! schedule asks for its next decision.
 
-use super::progress::SLACK;
+use super::oracle::{Fate, Oracle, SECOND};
 use super::*;
 use std::collections::BTreeMap;
-
-const SECOND: u64 = 1_000;
 
 /// A small generator of random numbers (splitmix64).
 struct Random(u64);
@@ -39,213 +36,6 @@ fn plans() -> Vec<Plan> {
         cron("*/10"),
         cron("59"),
     ]
-}
-
-/// The state of an instant that has come.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
-    /// It has no decision yet. It is late if its decision comes too long after its due moment, or after the change of
-    /// the jitter by which it came, in milliseconds.
-    Undecided { sooner: u64 },
-    /// It is missed, and waits for its occurrence.
-    Waits,
-    /// It waits for the end of the last occurrence.
-    Queued,
-    /// It has its occurrence, or was left out.
-    Over,
-}
-
-/// The oracle: the rules of schedules, applied to each instant of a list.
-#[derive(Debug)]
-struct Oracle {
-    schedule: Schedule,
-    offset: u64,
-    created: u64,
-    /// No instant up to this moment comes any more.
-    floor: u64,
-    fates: BTreeMap<u64, Fate>,
-    last_decided: Option<u64>,
-    is_paused: bool,
-    fired: u64,
-    missed: u64,
-    skipped: u64,
-}
-
-impl Oracle {
-    /// Returns the instants of a rule that are after one moment, and not after another one.
-    fn instants(&self, schedule: &Schedule, after: u64, until: u64) -> Vec<u64> {
-        let start = schedule.start.map(UtcMillis::as_millis);
-        let all: Vec<u64> = match &schedule.plan {
-            Plan::Every(period) => {
-                let anchor = start.unwrap_or(self.created);
-                let first = after.saturating_sub(anchor) / period;
-                (first..).map(|nth| anchor + nth * period).take_while(|instant| *instant <= until).collect()
-            }
-            Plan::Cron { expression, .. } => {
-                let seconds: Vec<u64> = match expression.split(' ').next().unwrap() {
-                    "0,7,30" => vec![0, 7, 30],
-                    "*/10" => vec![0, 10, 20, 30, 40, 50],
-                    "59" => vec![59],
-                    other => panic!("{other}"),
-                };
-                let all = after / SECOND..=until / SECOND;
-                all.filter(|second| seconds.contains(&(second % 60))).map(|second| second * SECOND).collect()
-            }
-            Plan::Monthly { .. } => Vec::new(),
-        };
-        let end = schedule.end.map_or(u64::MAX, UtcMillis::as_millis);
-        let is_within = |instant: &u64| *instant > after && *instant <= until.min(end);
-        all.into_iter()
-            .filter(|instant| is_within(instant) && start.is_none_or(|start| *instant >= start))
-            .collect()
-    }
-
-    fn has(&self, schedule: &Schedule, instant: u64) -> bool {
-        self.instants(schedule, instant - 1, instant) == [instant]
-    }
-
-    fn next(&self) -> Option<u64> {
-        let first = self.floor.max(self.schedule.start.map_or(0, UtcMillis::as_millis));
-        self.instants(&self.schedule, self.floor, first + 90 * SECOND).first().copied()
-    }
-
-    /// Returns the moment whose instant is due at `now`.
-    fn come(&self, now: u64) -> u64 {
-        now.saturating_sub(self.offset)
-    }
-
-    /// Lets instants come, unless the schedule is paused.
-    fn let_come(&mut self, until: u64, sooner: u64) {
-        if !self.is_paused {
-            for instant in self.instants(&self.schedule, self.floor, until) {
-                assert_eq!(self.fates.insert(instant, Fate::Undecided { sooner }), None);
-            }
-            self.floor = self.floor.max(until);
-        }
-    }
-
-    /// Follows a clock that was ahead until now: instants after now come again.
-    fn follow_clock(&mut self, now: u64) {
-        let latest = now + u64::try_from(SLACK.as_millis()).unwrap();
-        self.last_decided = self.last_decided.filter(|last| *last <= latest);
-        if self.floor > latest {
-            self.floor = self.come(now).max(self.created).max(self.last_decided.unwrap_or(0));
-            let _again = self.fates.split_off(&(self.floor + 1));
-        }
-    }
-
-    fn all(&self, is: impl Fn(Fate) -> bool) -> Vec<u64> {
-        self.fates.iter().filter(|(_, fate)| is(**fate)).map(|(instant, _)| *instant).collect()
-    }
-
-    fn end(&mut self, instant: u64) {
-        let _former = self.fates.insert(instant, Fate::Over);
-    }
-
-    fn miss(&mut self, instant: u64) {
-        self.end(instant);
-        self.missed += 1;
-    }
-
-    fn skip(&mut self, instant: u64) {
-        self.end(instant);
-        self.skipped += 1;
-    }
-
-    /// Decides about each instant that has come. Returns the instants that get occurrences.
-    fn decide(&mut self, now: u64, is_under_way: bool) -> Vec<u64> {
-        self.follow_clock(now);
-        self.let_come(self.come(now), 0);
-        let mut fire = Vec::new();
-        let allow = self.schedule.overlap == Overlap::Allow;
-        let is_free = |fire: &Vec<u64>| allow || !is_under_way && fire.is_empty();
-        let waits = |oracle: &Self| oracle.all(|fate| fate == Fate::Waits);
-        if let Some(queued) = self.all(|fate| fate == Fate::Queued).first().copied()
-            && is_free(&fire)
-            && waits(self).first().is_none_or(|missed| queued < *missed)
-        {
-            fire.push(queued);
-            self.end(queued);
-        }
-        let grace = u64::try_from(self.schedule.grace.as_millis()).unwrap();
-        let is_late = |instant: u64, fate: Fate, offset: u64| matches!(fate, Fate::Undecided { sooner } if sooner.max(instant + offset) + grace < now);
-        let mut on_time = Vec::new();
-        for (instant, fate) in self.fates.clone() {
-            if is_late(instant, fate, self.offset) {
-                let _undecided = self.fates.insert(instant, Fate::Waits);
-                self.last_decided = self.last_decided.max(Some(instant));
-            } else if let Fate::Undecided { .. } = fate {
-                on_time.push(instant);
-            }
-        }
-        let kept = match self.schedule.missed {
-            Missed::Skip => 0,
-            Missed::Once if !on_time.is_empty() && is_free(&fire) => 0,
-            Missed::Once => 1,
-            Missed::All => usize::MAX,
-        };
-        let missed = waits(self);
-        for instant in &missed[..missed.len().saturating_sub(kept)] {
-            self.miss(*instant);
-        }
-        for instant in waits(self) {
-            if is_free(&fire) {
-                fire.push(instant);
-                self.end(instant);
-            }
-        }
-        for instant in on_time {
-            self.last_decided = self.last_decided.max(Some(instant));
-            if is_free(&fire) {
-                fire.push(instant);
-                self.end(instant);
-            } else if self.schedule.overlap == Overlap::QueueOne
-                && self.all(|fate| fate == Fate::Queued).is_empty()
-            {
-                let _undecided = self.fates.insert(instant, Fate::Queued);
-            } else {
-                self.skip(instant);
-            }
-        }
-        self.fired += fire.len() as u64;
-        fire
-    }
-
-    fn pause(&mut self, now: u64) {
-        self.follow_clock(now);
-        self.let_come(self.come(now), 0);
-        self.is_paused = true;
-    }
-
-    fn resume(&mut self, now: u64) {
-        self.follow_clock(now);
-        self.let_come(self.come(now), 0);
-        // The instants of the pause never come.
-        self.floor = self.floor.max(self.come(now));
-        self.is_paused = false;
-    }
-
-    fn change(&mut self, after: Schedule, offset: u64, now: u64) {
-        self.follow_clock(now);
-        self.let_come(self.come(now), 0);
-        let (before, passed) = (self.schedule.clone(), self.come(now));
-        let is_same = before.plan == after.plan
-            && (before.start == after.start || !matches!(after.plan, Plan::Every(_)));
-        for (instant, fate) in self.fates.clone() {
-            let is_in = self.has(&after, instant);
-            match fate {
-                Fate::Queued if !is_in => self.skip(instant),
-                Fate::Undecided { .. } | Fate::Waits if !is_in || !is_same => self.miss(instant),
-                _ => {}
-            }
-        }
-        (self.schedule, self.offset) = (after, offset);
-        self.floor = self.floor.max(passed);
-        if is_same {
-            self.let_come(self.come(now), now);
-        }
-        self.floor = self.floor.max(self.come(now));
-    }
 }
 
 /// A schedule under test, and the oracle that says what it must do.
@@ -298,7 +88,105 @@ impl Model {
         self.oracle.schedule.clone()
     }
 
+    fn moments(&self) -> instants::ScheduleInstants {
+        instants::ScheduleInstants::new(&self.schedule(), self.progress.created).unwrap()
+    }
+
+    /// Completes the decision whose occurrences are being stored. The store may fail at one of them. Returns whether
+    /// the decision is complete.
+    fn complete(&mut self) -> bool {
+        let storing = self.progress.storing.clone();
+        let (mut fired, mut missed, mut failed) = (Vec::new(), Vec::new(), None);
+        for instant in storing {
+            match self.random.below(6) {
+                0 => {
+                    failed = Some(instant);
+                    break;
+                }
+                1 | 2 => {
+                    missed.push(instant);
+                    self.oracle.miss(instant.as_millis());
+                }
+                _ => {
+                    fired.push(instant);
+                    self.oracle.end(instant.as_millis());
+                    self.oracle.fired += 1;
+                }
+            }
+        }
+        self.log.push(format!("{} completed: {fired:?} {missed:?} {failed:?}", self.now));
+        self.progress.note_completed(&fired, &missed, failed);
+        assert_eq!(self.progress.storing.last().copied(), failed, "{self}");
+        self.check();
+        failed.is_none()
+    }
+
+    /// Lets the schedule decide in a store that carries out only a part of the decision.
+    fn decide_in_part(&mut self) {
+        let (schedule, offset, now) = (self.schedule(), self.offset(), at(self.now));
+        let is_under_way = self.is_under_way;
+        let decision = self.progress.decide(&schedule, offset, now, is_under_way).unwrap();
+        // The oracle decides about all instants at once.
+        let is_whole = decision.wake.is_none_or(|wake| wake > now);
+        if !self.progress.storing.is_empty() || decision.fire.is_empty() || !is_whole {
+            return self.decide();
+        }
+        let number = usize::try_from(self.random.below(decision.fire.len() as u64 + 1)).unwrap();
+        let (stored, others) = decision.fire.split_at(number);
+        let unknown = others.first().copied().filter(|_| self.random.below(2) == 0);
+        let millis =
+            |instants: &[UtcMillis]| instants.iter().map(|instant| instant.as_millis()).collect::<Vec<_>>();
+        let way = self.random.below(3);
+        self.log.push(format!("{now} in part {way} {stored:?} {unknown:?}: {decision:?}"));
+        match way {
+            0 => {
+                self.progress = decision.storing(now);
+                self.oracle.decide_and_die(self.now, is_under_way);
+                self.is_under_way = true;
+            }
+            1 => {
+                let parts = (stored, unknown);
+                self.progress = decision.in_part(&self.moments(), &self.progress, parts, offset, now);
+                let storing = millis(unknown.as_slice());
+                self.oracle.decide_in_part(self.now, is_under_way, &millis(stored), &storing);
+                self.is_under_way |= !stored.is_empty() || unknown.is_some();
+            }
+            _ => {
+                // A change has replaced the state, and the decision's transaction has stored the occurrences.
+                let before = self.progress.clone();
+                let fired = millis(&decision.fire);
+                self.oracle.decide_in_part(self.now, is_under_way, &fired, &[]);
+                let mut after = self.schedule();
+                if self.random.below(2) == 0 {
+                    after.missed = self.random.one_of(&[Missed::Skip, Missed::Once, Missed::All]);
+                    after.overlap = self.random.one_of(&[Overlap::Skip, Overlap::QueueOne, Overlap::Allow]);
+                    self.progress = before.changed((&schedule, offset), (&after, offset), now).unwrap();
+                    self.oracle.change(after, self.oracle.offset, self.now);
+                } else if self.random.below(2) == 0 {
+                    self.progress.paused = Some(now);
+                    self.progress = self.progress.resumed(&schedule, offset, now).unwrap();
+                    self.oracle.pause(self.now);
+                    self.oracle.resume(self.now);
+                }
+                let (missed, skipped) = (self.progress.missed, self.progress.skipped);
+                let moments = self.moments();
+                let told =
+                    self.progress.note_decided(&moments, &before, &decision, &decision.fire, offset, now);
+                let counted = (self.progress.missed - missed, self.progress.skipped - skipped);
+                assert_eq!(told, counted, "{self}");
+                assert_eq!(told, (decision.missed, decision.skipped), "{self}");
+                self.is_under_way = true;
+            }
+        }
+        self.wake = Some(self.now + self.random.one_of(&[0, SECOND, 5 * SECOND]));
+        self.check();
+    }
+
     fn decide(&mut self) {
+        if !self.progress.storing.is_empty() && !self.complete() {
+            self.wake = Some(self.now + SECOND);
+            return;
+        }
         let before = self.is_under_way;
         let (mut fired, mut wake) = (Vec::new(), Some(at(self.now)));
         while wake.is_some_and(|wake| wake <= at(self.now)) {
@@ -327,7 +215,8 @@ impl Model {
 
     /// Compares the progress with the oracle.
     fn check(&mut self) {
-        let Progress { fired, missed, skipped, queued, catch_up, undecided, next, .. } = &self.progress;
+        let Progress { fired, missed, skipped, queued, catch_up, undecided, storing, next, .. } =
+            &self.progress;
         let oracle = &self.oracle;
         let counts = (oracle.fired, oracle.missed, oracle.skipped);
         assert_eq!((*fired, *missed, *skipped), counts, "{self}");
@@ -344,6 +233,10 @@ impl Model {
         let of_oracle = oracle.all(|fate| matches!(fate, Fate::Undecided { .. }));
         assert_eq!(listed(undecided), of_oracle, "{self}");
         assert_eq!(next.map(UtcMillis::as_millis), oracle.next(), "{self}");
+        let mut storing: Vec<_> = storing.iter().map(|instant| instant.as_millis()).collect();
+        storing.sort_unstable();
+        assert_eq!(storing, oracle.all(|fate| fate == Fate::Storing), "{self}");
+        assert_eq!(self.progress.storing_since.is_some(), !storing.is_empty(), "{self}");
     }
 
     /// Checks the progress after a change or a resume, which asks for the next decision.
@@ -380,6 +273,10 @@ impl Model {
 
     /// Lets the clock be ahead for a while, in which a decision may be made.
     fn be_ahead(&mut self) {
+        // The oracle has one state for each instant, and an instant that is being stored may come again.
+        if !self.progress.storing.is_empty() {
+            return;
+        }
         let ahead = 10 * SECOND + self.random.below(200 * SECOND);
         self.log.push(format!("{} ahead by {ahead}", self.now));
         self.now += ahead;
@@ -440,10 +337,10 @@ impl Model {
                 let Some(wake) = self.wake else { return };
                 self.now = self.now.max(wake.min(self.now + 90 * SECOND));
                 self.now += self.random.one_of(&[0, 0, 1, 400, 2 * SECOND]);
-                self.decide();
+                if self.random.below(4) == 0 { self.decide_in_part() } else { self.decide() }
             }
             0..=9 => self.now += self.random.below(120 * SECOND),
-            10 if !self.oracle.is_paused => self.decide(),
+            10 if !self.oracle.is_paused => self.decide_in_part(),
             11 if !self.oracle.is_paused => {
                 // The store fails, so the decision is lost.
                 let (schedule, is_under_way) = (self.schedule(), self.is_under_way);
@@ -475,6 +372,9 @@ fn each_instant_gets_what_the_rules_say() {
         if model.oracle.is_paused {
             model.resume();
         }
+        while !model.progress.storing.is_empty() {
+            model.decide();
+        }
         model.decide();
     }
 }
@@ -501,30 +401,60 @@ fn a_next_instant_that_is_none_is_computed_anew() {
 /// A decision has stored its occurrences, and a change that it did not see has replaced its state.
 #[test]
 fn occurrences_of_a_lost_decision_count_once() {
-    let schedule = Schedule {
-        missed: Missed::All,
-        overlap: Overlap::QueueOne,
-        start: Some(at(0)),
-        ..Schedule::new(Plan::Every(10 * SECOND))
-    };
-    let other = Schedule { plan: Plan::Every(7 * SECOND), ..schedule.clone() };
-    let progress = Progress::new(TimerId::from_u128(7), &schedule, at(5 * SECOND)).unwrap();
-    let now = at(55 * SECOND);
-    let decision = progress.decide(&schedule, Duration::ZERO, now, false).unwrap();
-    assert_eq!(decision.fire, [at(10 * SECOND)]);
-    // Another call has only counted, has paused and resumed, or has changed the plan.
-    let paused = Progress { paused: Some(now), ..progress.clone() };
-    let resumed = paused.resumed(&schedule, Duration::ZERO, now).unwrap();
-    let changed = progress.changed((&schedule, Duration::ZERO), (&other, Duration::ZERO), now).unwrap();
-    for (mut present, waiting) in [(progress.clone(), 4), (paused, 4), (resumed, 4), (changed, 0)] {
-        let present_plan = if waiting == 0 { &other } else { &schedule };
-        let moments = instants::ScheduleInstants::new(present_plan, present.created).unwrap();
-        present.note_fired(&moments, &progress, &decision.fire, now);
-        present.let_come(&moments, now, None);
-        let waits: u64 = present.undecided.iter().map(|span| span.span().count(&moments)).sum();
-        // Of the former plan, the instants that got no occurrences are missed.
-        let counts = (present.fired, present.missed, present.skipped, waits);
-        assert_eq!(counts, (1, 4 - waiting, 0, waiting), "{present:?}");
-        assert_eq!(present.last_occurrence, decision.progress.last_occurrence);
+    let queue = Overlap::QueueOne;
+    for (missed, overlap, fire, left_out) in [
+        (Missed::All, queue, &[10_u64][..], 0_u64),
+        (Missed::Once, queue, &[50], 4),
+        (Missed::Once, Overlap::Allow, &[50], 4),
+        (Missed::All, Overlap::Allow, &[10, 20, 30, 40, 50], 0),
+    ] {
+        let schedule =
+            Schedule { missed, overlap, start: Some(at(0)), ..Schedule::new(Plan::Every(10 * SECOND)) };
+        let other = Schedule { plan: Plan::Every(7 * SECOND), ..schedule.clone() };
+        let progress = Progress::new(TimerId::from_u128(7), &schedule, at(5 * SECOND)).unwrap();
+        let (now, zero) = (at(55 * SECOND), Duration::ZERO);
+        // The grace makes the instant of second 50 late as well.
+        let schedule = Schedule { grace: Duration::from_secs(1), ..schedule };
+        let decision = progress.decide(&schedule, zero, now, false).unwrap();
+        let fired: Vec<_> = fire.iter().map(|second| at(second * SECOND)).collect();
+        assert_eq!((&decision.fire, decision.missed), (&fired, left_out));
+        // Another call has only counted, has paused and resumed, or has changed the plan.
+        let paused = Progress { paused: Some(now), ..progress.clone() };
+        let resumed = paused.resumed(&schedule, zero, now).unwrap();
+        let changed = progress.changed((&schedule, zero), (&other, zero), now).unwrap();
+        let waiting = 5 - left_out - fired.len() as u64;
+        for (mut present, plan, waiting) in [
+            (progress.clone(), &schedule, waiting),
+            (paused, &schedule, waiting),
+            (resumed, &schedule, waiting),
+            (changed, &other, 0),
+        ] {
+            let moments = instants::ScheduleInstants::new(plan, present.created).unwrap();
+            let _told = present.note_decided(&moments, &progress, &decision, &fired, zero, now);
+            let waits: u64 = present.undecided.iter().map(|span| span.span().count(&moments)).sum();
+            // Of the former plan, the instants that got no occurrences are missed.
+            let number = fired.len() as u64;
+            let counts = (present.fired, present.missed, present.skipped, waits);
+            assert_eq!(counts, (number, 5 - number - waiting, 0, waiting), "{missed:?} {present:?}");
+            assert_eq!(present.last_occurrence, decision.progress.last_occurrence);
+        }
     }
+}
+
+/// The ids of occurrences tell for 50 minutes whether the occurrences were stored.
+#[test]
+fn the_store_knows_what_it_has_stored_for_a_while() {
+    let schedule = Schedule { start: Some(at(0)), ..Schedule::new(Plan::Every(10 * SECOND)) };
+    let progress = Progress::new(TimerId::from_u128(7), &schedule, at(5 * SECOND)).unwrap();
+    let now = 10 * SECOND;
+    let storing = progress.decide(&schedule, Duration::ZERO, at(now), false).unwrap().storing(at(now));
+    assert_eq!((storing.fired, &storing.storing[..]), (0, &[at(now)][..]));
+    let minute = 60 * SECOND;
+    for (later, is_known) in
+        [(0, true), (50 * minute, true), (50 * minute + 1, false), (3_000 * minute, false)]
+    {
+        assert_eq!(storing.knows_stored(at(now + later)), is_known, "{later}");
+    }
+    // The store's clock was ahead at the decision.
+    assert!(storing.knows_stored(at(now - SECOND)) && !storing.knows_stored(at(now - SECOND - 1)));
 }

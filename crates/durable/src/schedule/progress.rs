@@ -30,6 +30,7 @@ impl Progress {
             next,
             undecided: Vec::new(),
             storing: Vec::new(),
+            storing_since: None,
             last_scheduled: None,
             last_fired: None,
             last_occurrence: None,
@@ -206,32 +207,6 @@ impl Progress {
         self
     }
 
-    /// Notes that these instants have got their occurrences by a decision whose result was not stored, because another
-    /// process had changed the schedule. `before` is the progress from which that decision was made.
-    pub(super) fn note_fired(
-        &mut self,
-        moments: &ScheduleInstants,
-        before: &Self,
-        instants: &[UtcMillis],
-        now: UtcMillis,
-    ) {
-        for instant in instants {
-            self.let_come(moments, *instant, None);
-            if self.queued == Some(*instant) {
-                self.queued = None;
-            } else if !self.take_out(moments, *instant) {
-                // The change has left the instant out.
-                let left_out =
-                    if before.queued == Some(*instant) { &mut self.skipped } else { &mut self.missed };
-                *left_out = left_out.saturating_sub(1);
-            }
-            self.fired += 1;
-            self.last_scheduled = self.last_scheduled.max(Some(*instant));
-            self.last_occurrence = Some(TimerId::of_occurrence(self.id, *instant));
-            self.last_fired = Some(now);
-        }
-    }
-
     /// Returns the moment of the next decision. Returns `None` if no instant is left. An occurrence is due at its
     /// instant plus `offset`.
     pub(super) fn wake(&self, offset: Duration, now: UtcMillis) -> Option<UtcMillis> {
@@ -242,24 +217,11 @@ impl Progress {
         next.into_iter().chain(undecided).chain(waiting).min()
     }
 
-    /// Takes an instant out of the spans of instants that wait. Returns whether it was in one of them.
-    fn take_out(&mut self, moments: &ScheduleInstants, instant: UtcMillis) -> bool {
-        let is_in = |span: &CatchUp| span.next <= instant && instant <= span.last;
-        let without = |span: CatchUp| {
-            let before = CatchUp { next: span.next, last: less(instant, MILLISECOND) };
-            let after = moments.next_after(instant).map(|next| CatchUp { next, last: span.last });
-            [Some(before), after].into_iter().flatten().filter(|part| part.next <= part.last)
-        };
-        if let Some(at) = self.catch_up.iter().position(is_in) {
-            let parts = without(self.catch_up[at]);
-            drop(self.catch_up.splice(at..=at, parts));
-            return true;
-        }
-        let Some(at) = self.undecided.iter().position(|span| is_in(&span.span())) else { return false };
-        let span = self.undecided[at];
-        let parts = without(span.span()).map(|part| span.with(part));
-        drop(self.undecided.splice(at..=at, parts));
-        true
+    /// Returns whether an instant that has come still waits for its occurrence or for a decision.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        let is_empty = self.catch_up.is_empty() && self.undecided.is_empty() && self.storing.is_empty();
+        self.queued.is_some() || !is_empty
     }
 
     /// Returns whether an instant that has come waits for a decision or for its occurrence.

@@ -2,6 +2,7 @@
 //! determines which of the instants that have come get occurrences.
 
 use super::Progress;
+use super::decide::Decision;
 use super::instants::ScheduleInstants;
 use super::key::{NAMESPACES, ScheduleKey};
 use super::progress::SLACK;
@@ -26,7 +27,8 @@ use tourbillon_words::UtcMillis;
 /// pause then is about a minute.
 const MOST_DOUBLED: u32 = 6;
 
-/// The time after which another delivery completes a decision that is storing its occurrences.
+/// The time after which another delivery completes a decision that was storing its occurrences, unless the decision's
+/// own delivery still goes on.
 const STORING: Duration = Duration::from_secs(5);
 
 /// The handler of the timers in which schedules are stored.
@@ -167,38 +169,51 @@ impl ScheduleRunner {
             // The occurrences are stored after the new state, so a change of the new state must wait for them.
             formers.push(timer.id);
         }
-        let after = Stored { progress: decision.progress, formers, ..stored.clone() };
+        let after = Stored { progress: decision.progress.clone(), formers, ..stored.clone() };
+        let made = Made { at, timer, before: &stored, after: &after, decision: &decision, now };
         // After this call, the delivered timer is withdrawn: this process has replaced it, or another process has
         // replaced or cancelled it. So the verdict `Done` does not end the schedule.
-        let Some(outcomes) = self.follow(at, timer, (&stored, &after), &decision.fire, decision.wake)? else {
-            return Ok(Verdict::Done);
-        };
+        if decision.fire.is_empty() || self.0.store.is_transactional() {
+            self.follow_at_once(&made)?;
+        } else {
+            self.follow_in_steps(&made)?;
+        }
+        Ok(Verdict::Done)
+    }
+
+    /// Tells the observer which of a decision's occurrences are new. `outcomes` holds the outcomes of the first ones.
+    /// The decision's result is stored.
+    fn tell_made(&self, made: &Made<'_>, outcomes: &[Outcome]) {
         let mut repeated = 0;
-        for (instant, outcome) in decision.fire.into_iter().zip(outcomes) {
-            let id = TimerId::of_occurrence(stored.progress.id, instant);
+        for (instant, outcome) in made.decision.fire.iter().zip(outcomes) {
             let is_new = matches!(outcome, Outcome::Created(_));
             // An instant of the time in which the clock was ahead was counted then. A backfill leaves out the instants
             // that wait, so any other occurrence that the store knows is of an attempt of this decision, which has
             // counted nothing.
-            if !is_new && stored.progress.ahead.is_some_and(|ahead| instant <= ahead) {
+            if !is_new && made.before.progress.ahead.is_some_and(|ahead| *instant <= ahead) {
                 repeated += 1;
             } else {
-                self.0.tell(at, &ScheduleEvent::Fired { id, instant });
+                self.tell_fired(made.at, made.before.progress.id, &[*instant]);
             }
         }
         if repeated > 0 {
             // The decision is stored, so an error must not let it be repeated. The counter is then too great.
-            drop(self.0.count(at, |Stored { progress, .. }| {
+            drop(self.0.count(made.at, |Stored { progress, .. }| {
                 progress.fired = progress.fired.saturating_sub(repeated);
             }));
         }
-        self.tell_end(at, (decision.missed, decision.skipped), decision.wake);
-        Ok(Verdict::Done)
     }
 
-    /// Tells the observer how many instants a decision has left out, and whether the schedule has ended.
-    fn tell_end(&self, at: &ScheduleKey, left_out: (u64, u64), wake: Option<UtcMillis>) {
-        self.0.tell_left_out(at, left_out);
+    /// Tells the observer that these instants of the schedule `id` have their occurrences.
+    fn tell_fired(&self, at: &ScheduleKey, id: TimerId, instants: &[UtcMillis]) {
+        for instant in instants {
+            let id = TimerId::of_occurrence(id, *instant);
+            self.0.tell(at, &ScheduleEvent::Fired { id, instant: *instant });
+        }
+    }
+
+    /// Tells the observer if the schedule has ended: its next decision has no moment.
+    fn tell_end(&self, at: &ScheduleKey, wake: Option<UtcMillis>) {
         if wake.is_none() {
             self.0.tell(at, &ScheduleEvent::Ended);
         }
@@ -217,48 +232,63 @@ impl ScheduleRunner {
         Ok(last.is_some_and(|last| !matches!(last.state, State::Dead(_)) && !is_ahead(&last)))
     }
 
-    /// Stores the occurrences of a decision, and the schedule's state `after` it, which replaces the state `before`.
-    /// Returns the outcomes of the occurrences, or `None` if the new state was not stored, because another process has
-    /// changed the schedule.
-    ///
-    /// A store without transactions makes several changes, and a process may end between them. So the new state first
-    /// names the instants whose occurrences are being stored ([`Progress::storing`]), and is due again soon. When the
-    /// occurrences are stored, the new state no longer names them.
-    fn follow(
-        &self,
-        at: &ScheduleKey,
-        timer: &Timer,
-        (before, after): (&Stored, &Stored),
-        fire: &[UtcMillis],
-        wake: Option<UtcMillis>,
-    ) -> Result<Option<Vec<Outcome>>, StoreError> {
-        let now = self.0.store.now();
-        let (durability, mode) = (durability_of(after, fire), IfPresent::ReplaceOnly(timer.id));
-        let occurrences = occurrences(at, after, fire, now);
-        if fire.is_empty() || self.0.store.is_transactional() {
-            // If the store already knows the id of an occurrence, the instant has had its occurrence.
-            let ops = occurrences.into_iter().chain([self.0.op(after, at, wake, mode)]).collect();
-            let mut outcomes = self.0.apply(ops, durability)?;
-            let is_kept = has_replaced(&outcomes);
-            drop(outcomes.pop());
-            if !is_kept {
-                self.note_fired(at, before, fire, &outcomes);
+    /// Stores the occurrences of a decision together with the schedule's state after it. If another process has changed
+    /// the schedule, the occurrences are stored and the state is not.
+    fn follow_at_once(&self, made: &Made<'_>) -> Result<(), StoreError> {
+        let Made { at, after, decision, .. } = *made;
+        let durability = durability_of(after, &decision.fire);
+        let state = self.0.state(after, at, decision.wake);
+        let id = state.id;
+        let state = Op::Place(Box::new(state), IfPresent::ReplaceOnly(made.timer.id));
+        // If the store already knows the id of an occurrence, the instant has had its occurrence.
+        let ops = occurrences(at, after, &decision.fire, made.now).into_iter().chain([state]).collect();
+        match self.0.apply(ops, durability) {
+            Ok(outcomes) if has_replaced(&outcomes) => self.tell_made(made, &outcomes),
+            Ok(outcomes) => {
+                self.note_decided(made, &outcomes);
+                return Ok(());
             }
-            return Ok(is_kept.then_some(outcomes));
+            // The answer is lost, so nobody knows which occurrences the store knew already.
+            Err(error) if self.0.is_present(at, id, &error) => {
+                self.tell_fired(at, after.progress.id, &decision.fire);
+            }
+            Err(error) => return Err(error),
         }
-        let mut noted = after.clone();
-        noted.progress.storing = fire.to_vec();
-        noted.progress.fired = noted.progress.fired.saturating_sub(fire.len() as u64);
+        self.0.tell_left_out(at, (decision.missed, decision.skipped));
+        self.tell_end(at, decision.wake);
+        Ok(())
+    }
+
+    /// Stores the occurrences of a decision, and the schedule's state after it, in a store without transactions.
+    ///
+    /// Such a store makes several changes, and a process may end between them. So the new state first names the
+    /// instants whose occurrences are being stored ([`Progress::storing`]), and is due again soon. When the occurrences
+    /// are stored, the new state no longer names them. The observer gets the event of an occurrence from the process
+    /// that has stored the state in which its instant counts.
+    fn follow_in_steps(&self, made: &Made<'_>) -> Result<(), StoreError> {
+        let Made { at, timer, before, after, decision, now } = *made;
+        let (fire, durability) = (&decision.fire, durability_of(after, &decision.fire));
+        let noted = Stored { progress: decision.storing(now), ..after.clone() };
         let note = self.0.attempt(&noted, at, timer, now + STORING);
         let noted = IfPresent::ReplaceOnly(note.id);
-        if !has_replaced(&self.0.apply(vec![Op::Place(Box::new(note), mode)], durability)?) {
-            return Ok(None);
+        let (id, note) = (note.id, Op::Place(Box::new(note), IfPresent::ReplaceOnly(timer.id)));
+        let left_out = (decision.missed, decision.skipped);
+        match self.0.apply(vec![note], durability) {
+            Ok(outcomes) if has_replaced(&outcomes) => self.0.tell_left_out(at, left_out),
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                // A loss of power may take back this state. An occurrence that is stored now might then be made again.
+                if self.0.is_present(at, id, &error) {
+                    self.0.tell_left_out(at, left_out);
+                }
+                return Err(error);
+            }
         }
         // After an error, nobody knows which operations of a batch have had effects. An occurrence at most once is lost
         // then, so each one is a batch of its own.
         let is_at_most_once = after.template.policy.guarantee == Guarantee::AtMostOnce;
         let at_once = if is_at_most_once { 1 } else { fire.len() };
-        let (mut outcomes, mut occurrences) = (Vec::new(), occurrences.into_iter());
+        let (mut outcomes, mut occurrences) = (Vec::new(), occurrences(at, after, fire, now).into_iter());
         loop {
             let batch: Vec<_> = occurrences.by_ref().take(at_once).collect();
             if batch.is_empty() {
@@ -274,94 +304,157 @@ impl ScheduleRunner {
                     // The other instants wait for a later attempt, which decides by the rule, and counts them.
                     let (stored, others) = fire.split_at(outcomes.len());
                     let unknown = others.first().filter(|_| error.kind() == StoreErrorKind::Unknown);
-                    let rest = self.0.attempt(&rest_of(before, stored, unknown, now), at, timer, now + PAUSE);
+                    let mut rest = after.clone();
+                    if let Ok(moments) = ScheduleInstants::new(&rest.schedule, rest.progress.created) {
+                        let (offset, parts) = (at.jitter(rest.schedule.jitter), (stored, unknown.copied()));
+                        rest.progress = decision.in_part(&moments, &before.progress, parts, offset, now);
+                    }
                     let last_error = Some(without_zero_bytes(error.to_string().into()));
-                    let rest = Op::Place(Box::new(Timer { last_error, ..rest }), noted);
-                    drop(self.0.apply(vec![rest], durability)?);
+                    let rest = Timer { last_error, ..self.0.attempt(&rest, at, timer, now + PAUSE) };
+                    if self.0.keep(at, rest, noted, durability)? {
+                        self.tell_fired(at, after.progress.id, stored);
+                    } else {
+                        self.note_stored(at, after.progress.id, stored);
+                    }
                     return Err(error);
                 }
             }
         }
-        // If another process has changed the schedule meanwhile, its state names the occurrences, too.
-        let is_kept = has_replaced(&self.0.apply(vec![self.0.op(after, at, wake, noted)], durability)?);
-        Ok(is_kept.then_some(outcomes))
+        if self.0.keep(at, self.0.state(after, at, decision.wake), noted, durability)? {
+            self.tell_made(made, &outcomes);
+            self.tell_end(at, decision.wake);
+        } else {
+            // Another process has changed the schedule meanwhile, and its state names the occurrences, too.
+            self.note_stored(at, after.progress.id, fire);
+        }
+        Ok(())
     }
 
     /// Completes a decision that was storing its occurrences when its process died, or when the store's answer was
-    /// lost.
-    fn complete(&self, at: &ScheduleKey, timer: &Timer, stored: Stored) -> Result<Verdict, StoreError> {
-        let (now, mut stored) = (self.0.store.now(), stored);
-        let mut fire = core::mem::take(&mut stored.progress.storing);
-        let id_of = |instant: &UtcMillis| TimerId::of_occurrence(stored.progress.id, *instant);
-        let number = fire.len();
-        match stored.template.policy.guarantee {
-            Guarantee::AtLeastOnce => {
-                // Each instant whose id the store knows has its occurrence.
-                let occurrences = occurrences(at, &stored, &fire, now);
-                drop(self.0.apply(occurrences, Durability::ProcessCrash)?);
-            }
-            // An occurrence that is not stored may have been delivered, so it must not be made again.
-            Guarantee::AtMostOnce => {
-                let mut known = Vec::new();
-                for instant in fire {
-                    known.extend(block_on(self.0.store.get(id_of(&instant).into()))?.map(|_| instant));
+    /// lost. Does nothing while another process still stores them.
+    ///
+    /// Each instant is stored and counted by itself, so an occurrence that cannot be stored holds up no other one.
+    fn complete(&self, at: &ScheduleKey, timer: &Timer, mut stored: Stored) -> Result<Verdict, StoreError> {
+        self.0.forget_ended(&mut stored.formers);
+        if !stored.formers.is_empty() {
+            let error = "another process is storing the occurrences of a decision".into();
+            return Ok(Verdict::Retry { error, after: Some(PAUSE) });
+        }
+        let (mut fired, mut missed, mut failure) = (Vec::new(), Vec::new(), None);
+        for instant in &stored.progress.storing {
+            match self.has_occurrence(at, &stored, *instant) {
+                Ok(true) => fired.push(*instant),
+                Ok(false) => missed.push(*instant),
+                Err(error) => {
+                    failure = Some((*instant, error));
+                    break;
                 }
-                fire = known;
             }
         }
-        let missed = (number - fire.len()) as u64;
-        let fired: Vec<_> = fire.iter().map(|instant| (id_of(instant), *instant)).collect();
-        stored.progress.fired = stored.progress.fired.saturating_add(fire.len() as u64);
-        stored.progress.missed = stored.progress.missed.saturating_add(missed);
+        let failed = failure.as_ref().map(|(instant, _)| *instant);
+        stored.progress.note_completed(&fired, &missed, failed);
+        let now = self.0.store.now();
         let wake = stored.wake(at, now);
-        let keep = self.0.op(&stored, at, wake, IfPresent::ReplaceOnly(timer.id));
-        if has_replaced(&self.0.apply(vec![keep], durability_of(&stored, &fire))?) {
-            for (id, instant) in fired {
-                self.0.tell(at, &ScheduleEvent::Fired { id, instant });
+        let state = match &failure {
+            None => self.0.state(&stored, at, wake),
+            Some((_, error)) => {
+                let last_error = Some(without_zero_bytes(error.to_string().into()));
+                Timer { last_error, ..self.0.attempt(&stored, at, timer, now + PAUSE) }
             }
-            self.tell_end(at, (missed, 0), wake);
+        };
+        let mode = IfPresent::ReplaceOnly(timer.id);
+        if self.0.keep(at, state, mode, durability_of(&stored, &fired))? {
+            self.tell_fired(at, stored.progress.id, &fired);
+            self.0.tell_left_out(at, (missed.len() as u64, 0));
+            self.tell_end(at, wake);
         }
-        Ok(Verdict::Done)
+        failure.map_or(Ok(Verdict::Done), |(_, error)| Err(error))
     }
 
-    /// Notes in the present state of a schedule which instants have got their occurrences by a decision whose result
-    /// was not stored, because another process had changed the schedule. A removed schedule notes nothing.
-    fn note_fired(&self, at: &ScheduleKey, before: &Stored, fire: &[UtcMillis], outcomes: &[Outcome]) {
-        let created = fire.iter().zip(outcomes).filter(|(_, outcome)| matches!(outcome, Outcome::Created(_)));
+    /// Returns whether an instant whose occurrence was being stored has its occurrence, and stores the occurrence if
+    /// this makes no second one. Returns false if the occurrence is not in the store, although it may have run.
+    fn has_occurrence(
+        &self,
+        at: &ScheduleKey,
+        stored: &Stored,
+        instant: UtcMillis,
+    ) -> Result<bool, StoreError> {
+        let now = self.0.store.now();
+        let is_at_least_once = stored.template.policy.guarantee == Guarantee::AtLeastOnce;
+        if is_at_least_once && stored.progress.knows_stored(now) {
+            // An instant whose id the store knows has its occurrence.
+            drop(self.0.apply(occurrences(at, stored, &[instant], now), Durability::ProcessCrash)?);
+            return Ok(true);
+        }
+        let id = TimerId::of_occurrence(stored.progress.id, instant);
+        Ok(block_on(self.0.store.get(id.into()))?.is_some())
+    }
+
+    /// Notes in the present state of a schedule what a decision has decided whose result was not stored, because
+    /// another process had changed the schedule. The decision's occurrences are stored, with these `outcomes`. A
+    /// removed schedule notes nothing.
+    fn note_decided(&self, made: &Made<'_>, outcomes: &[Outcome]) {
+        let Made { at, before, decision, now, .. } = *made;
+        let all = decision.fire.iter().zip(outcomes);
+        let created = all.filter(|(_, outcome)| matches!(outcome, Outcome::Created(_)));
         let created: Vec<_> = created.map(|(instant, _)| *instant).collect();
         if created.is_empty() {
             return;
         }
-        let now = self.0.store.now();
+        let left_out = Cell::new((0, 0));
         // The occurrences are stored, so an error must not let the decision be repeated. The counters are then wrong.
-        drop(self.0.count(at, |stored| {
+        let noted = self.0.count(at, |Stored { schedule, progress, .. }| {
+            left_out.set((0, 0));
             // Another schedule may have the name by now.
-            if stored.progress.id == before.progress.id
-                && let Ok(moments) = ScheduleInstants::new(&stored.schedule, stored.progress.created)
+            if progress.id == before.progress.id
+                && let Ok(moments) = ScheduleInstants::new(schedule, progress.created)
             {
-                stored.progress.note_fired(&moments, &before.progress, &created, now);
+                let offset = at.jitter(schedule.jitter);
+                let before = &before.progress;
+                left_out.set(progress.note_decided(&moments, before, decision, &created, offset, now));
             }
-        }));
-        for instant in created {
-            let id = TimerId::of_occurrence(before.progress.id, instant);
-            self.0.tell(at, &ScheduleEvent::Fired { id, instant });
+        });
+        self.tell_fired(at, before.progress.id, &created);
+        if noted.is_ok_and(|is_noted| is_noted) {
+            self.0.tell_left_out(at, left_out.get());
+        }
+    }
+
+    /// Notes in the present state of the schedule `id` that the occurrences of these instants are stored. The result of
+    /// their decision was not stored, because another process had changed the schedule, whose state then has the
+    /// instants in [`Progress::storing`].
+    fn note_stored(&self, at: &ScheduleKey, id: TimerId, stored: &[UtcMillis]) {
+        if stored.is_empty() {
+            return;
+        }
+        let taken = Cell::new(Vec::new());
+        let noted = self.0.count(at, |Stored { progress, .. }| {
+            // Another schedule may have the name by now. Another delivery may have counted the instants.
+            let found = if progress.id == id { progress.take_stored(stored) } else { Vec::new() };
+            progress.fired = progress.fired.saturating_add(found.len() as u64);
+            taken.set(found);
+        });
+        match noted {
+            Ok(true) => self.tell_fired(at, id, &taken.take()),
+            // The schedule was removed, and its occurrences stay.
+            Ok(false) => self.tell_fired(at, id, stored),
+            // A later delivery finds the instants, counts them, and calls the observer.
+            Err(_) => {}
         }
     }
 }
 
-/// Returns the state `before` a decision without the instants whose occurrences are `stored`, and without the one whose
-/// occurrence may be stored (`unknown`). The next delivery decides about the others.
-fn rest_of(before: &Stored, stored: &[UtcMillis], unknown: Option<&UtcMillis>, now: UtcMillis) -> Stored {
-    let mut rest = before.clone();
-    let instants: Vec<_> = stored.iter().chain(unknown).copied().collect();
-    if let Ok(moments) = ScheduleInstants::new(&rest.schedule, rest.progress.created) {
-        rest.progress.note_fired(&moments, &before.progress, &instants, now);
-    }
-    if let Some(unknown) = unknown {
-        rest.progress.storing.push(*unknown);
-        rest.progress.fired = rest.progress.fired.saturating_sub(1);
-    }
-    rest
+/// A decision of a schedule that is being carried out.
+#[derive(Clone, Copy)]
+struct Made<'a> {
+    at: &'a ScheduleKey,
+    /// The timer that stores the schedule, and is being delivered.
+    timer: &'a Timer,
+    before: &'a Stored,
+    after: &'a Stored,
+    decision: &'a Decision,
+    /// The moment of the decision.
+    now: UtcMillis,
 }
 
 /// Returns the operations that store the occurrences of these instants.

@@ -534,12 +534,18 @@ impl Schedules {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn resume(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
-        self.0.change(at, |now| {
+        // The number of missed instants before the call, which counts a span of instants that has no room.
+        let before = Cell::new(0);
+        let (view, formers) = self.0.replace(at, |now| {
             let (timer, stored) = self.0.load_to_change(at)?;
+            before.set(stored.progress.missed);
             let offset = at.jitter(stored.schedule.jitter);
             let mut progress = stored.progress.resumed(&stored.schedule, offset, now)?;
             self.0.forget_put_off(at, &timer, &stored, &mut progress, now)?;
             Ok((Stored { progress, ..stored }, IfPresent::ReplaceOnly(timer.id)))
-        })
+        })?;
+        self.0.tell_left_out(at, (view.progress.missed.saturating_sub(before.get()), 0));
+        self.0.await_decisions(&formers)?;
+        Ok(view)
     }
 }

@@ -23,9 +23,11 @@
 //! state. So after the new state, nobody needs to wait for the decision. The exception is a store without transactions:
 //! there the decision stores its occurrences after its new state, which has the decision's timer among its `formers`.
 //!
-//! If such a change replaces the timer while a decision stores its occurrences in a transaction, the occurrences are
-//! stored and the decision's result is not. The decision then notes its occurrences in the changed state
-//! (`ScheduleRunner::note_fired`), before its delivery ends.
+//! If such a change replaces the timer while a decision stores its occurrences, the occurrences are stored and the
+//! decision's result is not. The decision then notes its result in the changed state, before its delivery ends:
+//! `ScheduleRunner::note_decided` after a transaction, and `ScheduleRunner::note_stored` in a store without
+//! transactions, where the changed state has the instants in [`Progress::storing`]. A delivery that finds instants
+//! there begins to complete the decision only when no former timer's delivery goes on.
 //!
 //! Within a process, the lock of the schedule excludes a decision during a change. So a change does not wait for the
 //! deliveries of this process's own runtimes. Such a delivery may still wait for a thread, and would hold up the
@@ -123,8 +125,7 @@ impl ScheduleStore {
     }
 
     /// Returns the operation that stores a schedule as a new timer, due at `wake`. `mode` decides whether the new timer
-    /// may replace the schedule's old timer. The timer's id is in the part of the store that has the schedule's key. So
-    /// a part that is away stops no change of a schedule of another part.
+    /// may replace the schedule's old timer.
     pub(super) fn op(
         &self,
         stored: &Stored,
@@ -132,16 +133,42 @@ impl ScheduleStore {
         wake: Option<UtcMillis>,
         mode: IfPresent,
     ) -> Op {
-        let id = self.store.fresh_id(&namespace_of(&at.namespace), Some(&at.key));
-        Op::Place(Box::new(stored.timer(id, at, wake)), mode)
+        Op::Place(Box::new(self.state(stored, at, wake)), mode)
+    }
+
+    /// Returns a new timer that stores a schedule, due at `wake`. The timer's id is in the part of the store that has
+    /// the schedule's key. So a part that is away stops no change of a schedule of another part.
+    pub(super) fn state(&self, stored: &Stored, at: &ScheduleKey, wake: Option<UtcMillis>) -> Timer {
+        stored.timer(self.store.fresh_id(&namespace_of(&at.namespace), Some(&at.key)), at, wake)
     }
 
     /// Returns a timer that stores a schedule, for another attempt of a decision at the moment `due`. `former` is the
     /// schedule's timer before. The decision is late since the moment for which it was scheduled.
     pub(super) fn attempt(&self, stored: &Stored, at: &ScheduleKey, former: &Timer, due: UtcMillis) -> Timer {
-        let id = self.store.fresh_id(&namespace_of(&at.namespace), Some(&at.key));
-        let timer = stored.timer(id, at, Some(due));
-        Timer { scheduled: former.scheduled.min(former.due), ..timer }
+        Timer { scheduled: former.scheduled.min(former.due), ..self.state(stored, at, Some(due)) }
+    }
+
+    /// Stores a new `state` of a schedule, and returns whether it is stored. If the store's answer is lost, reads the
+    /// schedule to find out. A loss of power may then take back the state.
+    pub(super) fn keep(
+        &self,
+        at: &ScheduleKey,
+        state: Timer,
+        mode: IfPresent,
+        durability: Durability,
+    ) -> Result<bool, StoreError> {
+        let id = state.id;
+        match self.apply(vec![Op::Place(Box::new(state), mode)], durability) {
+            Ok(outcomes) => Ok(has_replaced(&outcomes)),
+            Err(error) if self.is_present(at, id, &error) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns whether the timer `id` stores the schedule, although the call that has stored it has failed with this
+    /// error.
+    pub(super) fn is_present(&self, at: &ScheduleKey, id: TimerId, error: &StoreError) -> bool {
+        error.kind() == StoreErrorKind::Unknown && self.load(at).is_ok_and(|(timer, _)| timer.id == id)
     }
 
     /// Reads a schedule, and returns it with the timer that stores it.
@@ -300,22 +327,26 @@ impl ScheduleStore {
         Err(contended().into())
     }
 
-    /// Changes the counters of a schedule whose occurrences are stored already, or notes these occurrences. If the
-    /// schedule has been removed since then, nothing is changed. A loss of power may take back the change.
-    pub(super) fn count(&self, at: &ScheduleKey, change: impl Fn(&mut Stored)) -> Result<(), ScheduleFault> {
+    /// Changes the counters of a schedule whose occurrences are stored already, or notes these occurrences. Returns
+    /// false if the schedule has been removed since then, and nothing is changed. A loss of power may take back the
+    /// change.
+    pub(super) fn count(
+        &self,
+        at: &ScheduleKey,
+        change: impl Fn(&mut Stored),
+    ) -> Result<bool, ScheduleFault> {
         for _ in 0..TURNS {
             let (timer, mut stored) = match self.load_to_change(at) {
-                Err(ScheduleFault::NotFound) => return Ok(()),
+                Err(ScheduleFault::NotFound) => return Ok(false),
                 loaded => loaded?,
             };
             change(&mut stored);
             let mode = IfPresent::ReplaceOnly(timer.id);
-            let op = self.op(&stored, at, wake_of(&timer), mode);
-            if has_replaced(&self.apply(vec![op], Durability::ProcessCrash)?) {
-                break;
+            if self.keep(at, self.state(&stored, at, wake_of(&timer)), mode, Durability::ProcessCrash)? {
+                return Ok(true);
             }
         }
-        Ok(())
+        Err(contended().into())
     }
 
     /// Forgets the last occurrence of a schedule if a clock that was ahead has put it off. Otherwise this occurrence

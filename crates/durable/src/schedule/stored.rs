@@ -34,7 +34,8 @@ pub(super) struct Stored {
     pub(super) template: Template,
     pub(super) progress: Progress,
     /// The former timers of the schedule whose deliveries may go on. Such a delivery may still store occurrences by a
-    /// former rule, so each change of the schedule waits for its end. Empty in a store of one process.
+    /// former rule, so each change of the schedule waits for its end. So does a delivery that completes a decision.
+    /// Empty in a store of one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) formers: Vec<TimerId>,
 }

@@ -391,3 +391,18 @@ fn a_preview_shows_no_instant_before_the_start_or_after_the_end() {
         }
     }
 }
+
+/// So many pauses have come without a decision that the progress has no room for a further span.
+#[test]
+fn a_decision_tells_of_the_instants_that_have_no_room() {
+    let schedule = Schedule { missed: Missed::All, overlap: Overlap::Allow, ..each_minute() };
+    let spans = (0..progress::MOST_SPANS as u64).map(|number| {
+        let instant = at((2 * number + 1) * MINUTE);
+        Undecided { next: instant, last: instant, sooner: None }
+    });
+    let created = Progress::new(id(), &schedule, at(MINUTE / 2)).unwrap();
+    let progress = Progress { undecided: spans.collect(), settled: at(202 * MINUTE), ..created };
+    let decision = progress.decide(&schedule, Duration::ZERO, at(203 * MINUTE), false).unwrap();
+    assert_eq!((decision.missed, decision.progress.missed), (1, 1));
+    assert_eq!(decision.fire.len(), 100);
+}

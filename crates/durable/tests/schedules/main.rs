@@ -37,6 +37,8 @@ struct World {
     store: Arc<dyn TimerStore>,
     schedules: Schedules,
     events: Arc<Mutex<Vec<String>>>,
+    /// The occurrences whose events the observer has got.
+    told: Arc<Mutex<Vec<TimerId>>>,
     seen: Seen,
     /// The verdict that the handler returns. `None` for success.
     verdict: Arc<Mutex<Option<Verdict>>>,
@@ -58,11 +60,13 @@ impl World {
 
     fn on(clock: ManualClock, store: Arc<dyn TimerStore>, seen: Seen) -> Self {
         let events = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&events);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (kept, made) = (Arc::clone(&events), Arc::clone(&told));
         let schedules = Schedules::observed(Arc::clone(&store), move |at, event| {
             assert_eq!((&*at.namespace, &*at.key), ("shop", "report"));
-            if !matches!(event, ScheduleEvent::Fired { .. }) {
-                kept.lock().unwrap().push(format!("{event:?}"));
+            match event {
+                ScheduleEvent::Fired { id, .. } => made.lock().unwrap().push(*id),
+                _ => kept.lock().unwrap().push(format!("{event:?}")),
             }
         });
         let verdict = Arc::new(Mutex::new(None));
@@ -80,7 +84,7 @@ impl World {
             },
         );
         let durable = Some(schedules.add_to(builder).start().unwrap());
-        Self { clock, store, schedules, events, seen, verdict, durable }
+        Self { clock, store, schedules, events, told, seen, verdict, durable }
     }
 
     fn settle(&self) {

@@ -377,52 +377,125 @@ fn a_change_does_not_wait_for_a_decision_whose_lease_has_expired() {
     assert!(schedules.remove(&at()).unwrap());
 }
 
-/// In a store without transactions, a decision about occurrences that are delivered at most once has stored the new
-/// state of the schedule, and not its occurrences. A change of the new state waits for the decision, too.
+/// In a store without transactions, a decision has stored the new state of the schedule, and not its occurrences. A
+/// change of the new state waits for the decision, too, and has its result then.
 #[test]
 fn a_change_waits_for_occurrences_that_a_decision_stores_after_its_new_state() {
-    let clock = clock();
-    let shared: Arc<dyn TimerStore> =
-        Arc::new(SqliteStore::builder().clock(clock.clone()).in_memory().unwrap());
-    let raced = Raced { has_none: true, ..Raced::default() };
-    let store = Arc::new(Hooked::new(Arc::clone(&shared), raced));
-    let world = World::on(clock, Arc::clone(&store) as Arc<dyn TimerStore>, Seen::default());
-    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..template().policy };
-    world.schedules.put(&at(), each_minute(), Template { policy, ..template() }).unwrap();
-    world.settle();
+    for guarantee in [Guarantee::AtLeastOnce, Guarantee::AtMostOnce] {
+        let clock = clock();
+        let shared: Arc<dyn TimerStore> =
+            Arc::new(SqliteStore::builder().clock(clock.clone()).in_memory().unwrap());
+        let store = without_transactions(&shared);
+        let world = World::on(clock, Arc::clone(&store) as Arc<dyn TimerStore>, Seen::default());
+        world.schedules.put(&at(), each_minute(), template_of(guarantee)).unwrap();
+        world.settle();
 
-    let (other, changed, is_early) = (
-        Schedules::new(Arc::clone(&shared)),
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    let change = {
-        let (changed, is_early) = (Arc::clone(&changed), Arc::clone(&is_early));
-        move || {
-            let (changer, returned) = (other.clone(), Arc::clone(&changed));
-            drop(thread::spawn(move || {
-                assert!(changer.pause(&at()).unwrap().progress.paused.is_some());
-                returned.store(true, Ordering::SeqCst);
-            }));
-            while other.get(&at()).unwrap().progress.paused.is_none() {
-                thread::yield_now();
+        let (other, changed, is_early) = (
+            Schedules::new(Arc::clone(&shared)),
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let change = {
+            let (changed, is_early) = (Arc::clone(&changed), Arc::clone(&is_early));
+            move || {
+                let (changer, returned) = (other.clone(), Arc::clone(&changed));
+                drop(thread::spawn(move || {
+                    assert!(changer.pause(&at()).unwrap().progress.paused.is_some());
+                    returned.store(true, Ordering::SeqCst);
+                }));
+                while other.get(&at()).unwrap().progress.paused.is_none() {
+                    thread::yield_now();
+                }
+                // A change that does not wait returns within this time.
+                thread::sleep(Duration::from_millis(100));
+                is_early.store(changed.load(Ordering::SeqCst), Ordering::SeqCst);
             }
-            // A change that does not wait returns within this time.
-            thread::sleep(Duration::from_millis(100));
-            is_early.store(changed.load(Ordering::SeqCst), Ordering::SeqCst);
+        };
+        before_occurrences(&store, change);
+        world.clock.advance(Duration::from_millis(MINUTE));
+        let begin = Instant::now();
+        while !changed.load(Ordering::SeqCst) {
+            assert!(begin.elapsed() < PATIENCE, "the change does not return");
+            thread::yield_now();
         }
-    };
-    // The first change of the runtime at the next instant stores the new state, and the second stores the occurrence.
-    let again = Arc::clone(&store);
-    *store.hook().first.lock().unwrap() =
-        Some(Box::new(move || *again.hook().first.lock().unwrap() = Some(Box::new(change))));
-    world.clock.advance(Duration::from_millis(MINUTE));
-    let begin = Instant::now();
-    while !changed.load(Ordering::SeqCst) {
-        assert!(begin.elapsed() < PATIENCE, "the change does not return");
-        thread::yield_now();
+        let progress = world.view().progress;
+        assert_eq!((&progress.storing[..], progress.fired), (&[][..], 1), "{guarantee:?}");
+        world.settle();
+        assert!(!is_early.load(Ordering::SeqCst), "the change has returned before the occurrence was stored");
+        assert_eq!((world.minutes(), world.told.lock().unwrap().len()), (vec![1], 1), "{guarantee:?}");
+        // By then the store has forgotten the id of the occurrence.
+        world.advance(120);
+        assert!(world.schedules.resume(&at()).unwrap().progress.paused.is_none());
+        world.settle();
+        assert_eq!((world.minutes(), world.counts()), (vec![1], (1, 0, 0)), "{guarantee:?}");
     }
-    world.settle();
-    assert!(!is_early.load(Ordering::SeqCst), "the change has returned before the occurrence was stored");
-    assert_eq!(world.seen.lock().unwrap().len(), 1);
+}
+
+/// Returns a store that has the content of `shared`, and no transactions.
+fn without_transactions(shared: &Arc<dyn TimerStore>) -> Arc<Hooked<Raced>> {
+    Arc::new(Hooked::new(Arc::clone(shared), Raced { has_none: true, ..Raced::default() }))
+}
+
+fn template_of(guarantee: Guarantee) -> Template {
+    Template { policy: Policy { guarantee, ..template().policy }, ..template() }
+}
+
+/// Lets the store call `act` after the next decision has noted its instants, and before it stores their occurrences.
+fn before_occurrences(store: &Arc<Hooked<Raced>>, act: impl FnOnce() + Send + 'static) {
+    // The first change of the runtime at the next instant stores the new state, and the second stores the occurrence.
+    let again = Arc::clone(store);
+    *store.hook().first.lock().unwrap() =
+        Some(Box::new(move || *again.hook().first.lock().unwrap() = Some(Box::new(act))));
+}
+
+/// Another process gets the schedule while a decision stores its occurrences: after a trigger, or because the decision
+/// takes longer than usual. It leaves them to the decision.
+#[test]
+fn no_other_process_completes_a_decision_that_still_stores_its_occurrences() {
+    for guarantee in [Guarantee::AtLeastOnce, Guarantee::AtMostOnce] {
+        for is_triggered in [true, false] {
+            let case = format!("{guarantee:?} {is_triggered}");
+            let clock = clock();
+            let shared: Arc<dyn TimerStore> =
+                Arc::new(SqliteStore::builder().clock(clock.clone()).in_memory().unwrap());
+            let store = without_transactions(&shared);
+            let world = World::on(clock, Arc::clone(&store) as Arc<dyn TimerStore>, Seen::default());
+            world.schedules.put(&at(), each_minute(), template_of(guarantee)).unwrap();
+            world.settle();
+
+            let (other, is_begun) = mpsc::channel();
+            let (clock, seen) = (world.clock.clone(), Arc::clone(&world.seen));
+            before_occurrences(&store, move || {
+                let process = World::on(clock, without_transactions(&shared), seen);
+                if is_triggered {
+                    let _id = process.schedules.trigger(&at()).unwrap();
+                } else {
+                    process.clock.advance(Duration::from_secs(6));
+                }
+                // The other process tries to decide within this time.
+                let begin = Instant::now();
+                while process.view().failure.is_none() && begin.elapsed() < Duration::from_secs(2) {
+                    thread::yield_now();
+                }
+                let progress = process.view().progress;
+                other.send((process, progress)).unwrap();
+            });
+            world.clock.advance(Duration::from_millis(MINUTE));
+            let (process, during) = is_begun.recv_timeout(PATIENCE).unwrap();
+            assert_eq!((during.storing.len(), during.fired, during.missed), (1, 0, 0), "{case}");
+            for _ in 0..5 {
+                for world in [&world, &process] {
+                    world.settle();
+                }
+                world.clock.advance(Duration::from_secs(1));
+            }
+            world.settle();
+            let asked = usize::from(is_triggered);
+            assert_eq!((world.counts(), world.view().progress.asked), ((1, 0, 0), asked as u64), "{case}");
+            assert_eq!(world.seen.lock().unwrap().len(), 1 + asked, "{case}");
+            assert_eq!((world.events(), process.events()), (vec![], vec![]), "{case}");
+            let told = [&world, &process].map(|world| world.told.lock().unwrap().len());
+            assert_eq!(told, [1, asked], "{case}");
+        }
+    }
 }

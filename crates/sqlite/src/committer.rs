@@ -362,15 +362,26 @@ fn busy(error: StoreError) -> StoreError {
     error
 }
 
-/// Runs a function in a savepoint. After an error, rolls the function's changes back.
+/// Runs a function in a savepoint. After an error, rolls the function's changes back. A savepoint outside of a
+/// transaction is one, and its release is a commit. If this commit fails, for example because another connection reads,
+/// SQLite leaves the transaction open. It must not stay open: later changes of the connection would seem committed.
 pub(crate) fn within_savepoint<T>(connection: &Connection, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    let is_transaction = connection.is_autocommit();
     run(connection, "SAVEPOINT tourbillon")?;
-    let result = act();
-    if result.is_ok() {
-        run(connection, "RELEASE tourbillon")?;
-    } else if !connection.is_autocommit() {
-        run(connection, "ROLLBACK TO tourbillon")?;
-        run(connection, "RELEASE tourbillon")?;
+    let release = || {
+        let released = connection.prepare_cached("RELEASE tourbillon").and_then(|mut run| run.execute([]));
+        released.map_err(if is_transaction { failed_commit } else { failed })
+    };
+    let result = act().and_then(|value| release().map(|_no_rows| value));
+    // Some errors end the whole transaction.
+    if result.is_err() && !connection.is_autocommit() {
+        if is_transaction {
+            // A release would be a commit again, which may fail in the same way.
+            run(connection, "ROLLBACK")?;
+        } else {
+            run(connection, "ROLLBACK TO tourbillon")?;
+            run(connection, "RELEASE tourbillon")?;
+        }
     }
     result
 }

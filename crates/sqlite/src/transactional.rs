@@ -21,7 +21,9 @@ use tourbillon_durable::{
 /// before the commit. So a program stores an order and its timeout together or not at all.
 ///
 /// Each method makes its changes in a savepoint of the connection's transaction, or in a transaction of its own if the
-/// connection has none. A method that fails has changed nothing, and the connection's transaction goes on.
+/// connection has none. A method that fails has changed nothing, and the connection's transaction goes on. After a
+/// transaction of its own, the error may be [`StoreErrorKind::Unknown`]: the sync of the commit has failed, and the
+/// disk may have the changes.
 ///
 /// SQLite has one writer at a time. If another connection commits after a transaction's first read, the transaction
 /// cannot write any more: the method fails with [`StoreErrorKind::Io`], and the program must repeat the transaction. A

@@ -142,6 +142,36 @@ fn an_error_changes_nothing_and_the_transaction_goes_on() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
+/// Tests a database without SQLite's log, in which a commit waits for readers.
+#[test]
+fn a_commit_that_a_reader_prevents_leaves_no_open_transaction() {
+    let place = place();
+    let (mut writer, reader) = (connect(&place.path), connect(&place.path));
+    migrate(&mut writer).unwrap();
+    writer.busy_timeout(Duration::from_millis(50)).unwrap();
+    let count = || -> i64 {
+        reader.query_row("SELECT count(*) FROM tourbillon_timers", [], |row| row.get(0)).unwrap()
+    };
+    reader.execute_batch("BEGIN").unwrap();
+    assert_eq!(count(), 0);
+    let timers = Transactional::default();
+    let refused = timers.schedule(&writer, Spec::new(Job(1)).key("a")).unwrap_err();
+    assert!(matches!(&refused.reason, Rejection::Store(error) if error.kind() == StoreErrorKind::Io));
+    assert!(writer.is_autocommit(), "the transaction is open");
+    reader.execute_batch("COMMIT").unwrap();
+    assert!(matches!(timers.schedule(&writer, Spec::new(Job(2)).key("a")).unwrap(), Placed::Created(_)));
+    assert_eq!(count(), 1);
+    // The program's own transaction goes on after an error, and its commit is its own.
+    reader.execute_batch("BEGIN").unwrap();
+    assert_eq!(count(), 1);
+    writer.execute_batch("BEGIN").unwrap();
+    timers.schedule(&writer, Spec::new(Job(3)).key("b")).unwrap();
+    assert!(writer.execute_batch("COMMIT").is_err() && !writer.is_autocommit());
+    reader.execute_batch("COMMIT").unwrap();
+    writer.execute_batch("COMMIT").unwrap();
+    assert_eq!(count(), 2);
+}
+
 #[test]
 fn a_transaction_that_commits_late_is_not_lost() {
     let (place, clock) = (place(), clock());

@@ -17,8 +17,18 @@ pub(crate) enum Signal {
     Look,
     /// The leases of the deliveries under way must be renewed.
     Renew,
-    /// The timeout of the delivery with this number has passed.
-    Timeout(u64),
+    /// The time of a handler has passed.
+    Timeout(HandlerTime),
+}
+
+/// The time in which the handler of a delivery must answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HandlerTime {
+    /// The number of the delivery.
+    pub(crate) delivery: u64,
+    /// The number of times at which the delivery's time had begun before. A timer that is delivered at most once may
+    /// give its handler a second time.
+    pub(crate) nth: u32,
 }
 
 /// The engine of a runtime. The engine has an alarm for the next claim, and an alarm for the next renewal of leases.
@@ -82,10 +92,10 @@ impl Alarms {
         let _armed = self.renew.arm(rest);
     }
 
-    /// Sets the timeout of the delivery `number`: it fires after the time `rest`. Returns the id by which the caller
-    /// can cancel the timeout.
-    pub(crate) fn timeout_in(&self, number: u64, rest: Duration) -> Option<TimerId> {
-        self.engine.handle().schedule(rest, Signal::Timeout(number)).ok()
+    /// Sets the timeout of a handler: it fires after the time `rest`. Returns the id by which the caller can cancel the
+    /// timeout. A timeout that is about to fire may fire in spite of the cancellation.
+    pub(crate) fn timeout_in(&self, time: HandlerTime, rest: Duration) -> Option<TimerId> {
+        self.engine.handle().schedule(rest, Signal::Timeout(time)).ok()
     }
 
     pub(crate) fn cancel(&self, timeout: Option<TimerId>) {

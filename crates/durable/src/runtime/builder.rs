@@ -480,7 +480,7 @@ impl Builder {
         let on_signal = move |signal| match signal {
             Signal::Look => drop(signals.upgrade().inspect(|signals| signals.look())),
             Signal::Renew => drop(signals.upgrade().inspect(|signals| signals.renew())),
-            Signal::Timeout(number) => drop(weak.upgrade().inspect(|runtime| runtime.time_out(number))),
+            Signal::Timeout(time) => drop(weak.upgrade().inspect(|runtime| runtime.time_out(time))),
         };
         runtime.set_alarms(Alarms::start(clock, on_signal).map_err(StartError::Engine)?);
         // The runtime also owns the store, which keeps its subscribed functions. So this reference is weak, too. The

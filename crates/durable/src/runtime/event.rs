@@ -184,7 +184,7 @@ pub enum Event {
         /// The moment at which the runtime noticed that the lease was lost, or had ended.
         at: UtcMillis,
         /// True if the timer is delivered at most once, and the store was asked to remove it without a known outcome.
-        /// If the store no longer has the timer, it is probably lost.
+        /// If the store no longer has the timer, it is lost, unless another process has delivered or cancelled it.
         may_be_removed: bool,
     },
     /// The result of a delivery could not be stored, because calls at the store failed. Normally the timer is
@@ -196,7 +196,7 @@ pub enum Event {
         /// The moment at which the runtime gave up its attempts to store the result.
         at: UtcMillis,
         /// True if the timer is delivered at most once, and the store was asked to remove it without a known outcome.
-        /// If the store no longer has the timer, it is probably lost.
+        /// If the store no longer has the timer, it is lost, unless another process has delivered or cancelled it.
         may_be_removed: bool,
     },
     /// A lease was ended because its holder was gone, for example after the process had died. There is no such event

@@ -144,7 +144,8 @@ pub enum Op {
     /// Ends a lease without an answer of the handler. The timer is done, and a next occurrence is stored as for
     /// [`Ack`](Self::Ack). If the timer was withdrawn during the lease, it ends as withdrawn instead. A runtime uses
     /// this operation for a delivery that is too late, and to remove a timer that is delivered at most once when its
-    /// delivery begins. A store that cannot have this removal durable for now refuses it with [`Phase::Leased`].
+    /// delivery begins. A store that cannot make this operation durable for now, as [`Durability::PowerLoss`] demands,
+    /// refuses it with [`Phase::Leased`]. The timer stays leased, and the caller may repeat the operation.
     Skip(TimerId, Token),
     /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),

@@ -2,7 +2,7 @@
 //! begins, and the call of their handler.
 
 use crate::{Note, eventually, secs};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tourbillon_durable::store::{
     StoreFuture, TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
-use tourbillon_durable::{Builder, Durable, Ending, Event, Spec, Verdict};
+use tourbillon_durable::{Builder, Durable, Ending, Event, Spec, UtcMillis, Verdict};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
 
@@ -44,6 +44,8 @@ pub(crate) enum Fate {
     },
     /// No removal reaches the store before the gate opens.
     Silent,
+    /// Each removal takes this time, as on a server that syncs its disk once a second.
+    Slow(Duration),
 }
 
 #[derive(Default)]
@@ -58,6 +60,9 @@ pub(crate) struct Fates {
     durabilities: Mutex<Vec<Durability>>,
     pub(crate) sizes: Mutex<Vec<usize>>,
     gate: Mutex<Gate>,
+    /// While true, the thread of the runtime's engine stands still when it reads the store's clock.
+    pub(crate) stalls: AtomicBool,
+    pub(crate) has_stalled: AtomicBool,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -71,6 +76,8 @@ impl Fates {
             durabilities: Mutex::default(),
             sizes: Mutex::default(),
             gate: Mutex::default(),
+            stalls: AtomicBool::new(false),
+            has_stalled: AtomicBool::new(false),
         }
     }
 
@@ -93,10 +100,37 @@ impl Fates {
     }
 }
 
+/// Waits for this time. The waker is called by a thread.
+async fn wait_for(time: Duration) {
+    let until = Instant::now() + time;
+    std::future::poll_fn(|context| {
+        let rest = until.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Poll::Ready(());
+        }
+        let waker = context.waker().clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(rest);
+            waker.wake();
+        });
+        Poll::Pending
+    })
+    .await;
+}
+
 impl Hook for Fates {
     type Seen = ();
 
     fn see(&self, _: Call<'_>) {}
+
+    fn now(&self, store: &dyn TimerStore) -> UtcMillis {
+        let is_engine = std::thread::current().name().is_some_and(|name| name.starts_with("tb-shard"));
+        while is_engine && self.stalls.load(Ordering::SeqCst) {
+            self.has_stalled.store(true, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        store.now()
+    }
 
     fn answer<'a, T: Send + 'a>(
         &'a self,
@@ -128,6 +162,7 @@ impl Hook for Fates {
                     Fate::Away => Fate::Away,
                     Fate::Unable => Fate::Unable,
                     Fate::Silent => Fate::Silent,
+                    Fate::Slow(time) => Fate::Slow(*time),
                     _ => Fate::Normal,
                 };
                 std::mem::replace(&mut *fate, next)
@@ -149,6 +184,7 @@ impl Hook for Fates {
                 Fate::Broken => return Err(StoreError::new(StoreErrorKind::Corrupt, "it is broken")),
                 Fate::Held(_) => return Ok(vec![Outcome::Held; ops.len()]),
                 Fate::Late { fails: false } | Fate::Silent => self.wait().await,
+                Fate::Slow(time) => wait_for(time).await,
                 Fate::Late { fails: true } => {
                     self.wait().await;
                     return Err(StoreError::new(StoreErrorKind::Io, "it is away"));
@@ -248,7 +284,7 @@ fn a_timer_that_is_withdrawn_before_its_removal_is_not_delivered() {
     let new = Timer {
         key: Some("key 1".into()),
         payload: tourbillon_durable::timer::Payload(b"2".to_vec().into()),
-        ..Timer::new(TimerId::from_u128(2), "note", tourbillon_durable::UtcMillis::ZERO)
+        ..Timer::new(TimerId::from_u128(2), "note", UtcMillis::ZERO)
     };
     let cancel = Op::Cancel(id.into(), None);
     let replace = Op::Place(Box::new(new), IfPresent::Replace);
@@ -467,7 +503,7 @@ fn a_delivery_that_is_dropped_before_its_beginning_comes_again_after_a_pause() {
 fn a_handler_that_begins_itself_decides_until_then() {
     for verdict in [
         Verdict::Park("full".into()),
-        Verdict::Snooze(tourbillon_durable::UtcMillis::MAX),
+        Verdict::Snooze(UtcMillis::MAX),
         Verdict::Retry { error: "no".into(), after: Some(secs(1_000)) },
         Verdict::Dead("never".into()),
         Verdict::Done,

@@ -2,12 +2,16 @@
 //! off, and hold up no others.
 
 use crate::once::{Fate, Fates, LEASE, World, lock};
-use crate::{Note, eventually, secs};
+use crate::{Note, START, eventually, secs};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tourbillon_durable::store::{Hooked, MemoryStore, TimerStore};
+use tourbillon::{ManualClock, Timestamp};
+use tourbillon_durable::policy::{Misfire, Policy};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Durability, Hooked, MemoryStore, TimerStore};
 use tourbillon_durable::timer::TimerId;
-use tourbillon_durable::{Durable, Spec};
+use tourbillon_durable::{Durable, Spec, UtcMillis};
 
 /// The store answers no removal, for longer than a lease. More timers wait for that than the runtime has places.
 #[test]
@@ -75,8 +79,7 @@ fn a_store_that_cannot_remove_timers_is_asked_once_for_each_pause() {
 #[test]
 fn a_timer_that_is_too_late_after_a_removal_was_refused_is_skipped() {
     let world = World::new(Fate::Unable, |builder| builder);
-    let misfire = tourbillon_durable::policy::Misfire::Within(Duration::from_millis(200));
-    let policy = tourbillon_durable::policy::Policy { misfire, ..Default::default() };
+    let policy = Policy { misfire: Misfire::Within(Duration::from_millis(200)), ..Default::default() };
     let spec = Spec::new(Note(1)).policy(policy).at_most_once();
     world.durable.handle().schedule_blocking(spec).unwrap();
     eventually(|| !lock(&world.store.hook().sizes).is_empty());
@@ -85,6 +88,31 @@ fn a_timer_that_is_too_late_after_a_removal_was_refused_is_skipped() {
     eventually(|| world.durable.handle().stats().skipped == 1);
     world.is_idle();
     world.assert_called(&[]);
+}
+
+/// The program demands for all ends the durability that the store does not give for now. The skip of a late timer waits
+/// for it, and keeps its lease.
+#[test]
+fn a_late_timer_whose_skip_is_refused_for_now_is_skipped_once() {
+    for is_once in [true, false] {
+        let world = World::new(Fate::Unable, |builder| builder.end_durability(Durability::PowerLoss));
+        let policy = Policy { misfire: Misfire::Within(Duration::ZERO), ..Default::default() };
+        let late = Spec::new(Note(1)).id(TimerId::from_u128(1)).at(UtcMillis::ZERO).policy(policy);
+        let late = if is_once { late.at_most_once() } else { late };
+        world.durable.handle().schedule_blocking(late).unwrap();
+        eventually(|| lock(&world.store.hook().sizes).len() >= 2);
+        std::thread::sleep(2 * LEASE);
+        world.durable.handle().schedule_blocking(Spec::new(Note(2))).unwrap();
+        eventually(|| world.durable.handle().stats().done == 1);
+        let stored = pollster::block_on(world.store.get(TimerId::from_u128(1).into())).unwrap().unwrap();
+        assert_eq!((stored.state.phase(), stored.deliveries), (Phase::Leased, 1));
+        *lock(&world.store.hook().fate) = Fate::Normal;
+        world.is_idle();
+        assert!(pollster::block_on(world.store.get(TimerId::from_u128(1).into())).unwrap().is_none());
+        let stats = world.durable.handle().stats();
+        assert_eq!((stats.skipped, stats.leases_lost, stats.ends_lost), (1, 0, 0));
+        assert!(lock(&world.calls).iter().all(|(number, _)| *number == 2));
+    }
 }
 
 /// The removal uses up most of the time of the handler. The handler then has its whole time again.
@@ -106,8 +134,7 @@ fn the_time_of_a_handler_begins_with_its_delivery() {
         .begins_itself("print")
         .start()
         .unwrap();
-    let policy =
-        tourbillon_durable::policy::Policy { timeout: Duration::from_millis(900), ..Default::default() };
+    let policy = Policy { timeout: Duration::from_millis(900), ..Default::default() };
     let spec = Spec::new(Vec::new()).policy(policy).at_most_once();
     durable.handle().schedule_bytes_blocking("print", spec).unwrap();
     eventually(|| !lock(&store.hook().sizes).is_empty());
@@ -116,4 +143,72 @@ fn the_time_of_a_handler_begins_with_its_delivery() {
     eventually(|| lock(&is_over).is_some());
     assert_eq!(*lock(&is_over), Some(false));
     eventually(|| durable.handle().stats().done == 1);
+}
+
+/// The time of a handler that waits to begin has passed, and the thread that ends its delivery stands still. Meanwhile
+/// the delivery begins, with a time of its own.
+#[test]
+fn a_timeout_from_before_the_beginning_does_not_end_a_delivery() {
+    let clock = ManualClock::new();
+    clock.set(Timestamp::from_nanos(UtcMillis::from_millis(START).as_nanos()));
+    let fates = Fates::new(Fate::Late { fails: false });
+    let store = Arc::new(Hooked::new(Arc::new(MemoryStore::new(clock.clone())), fates));
+    let (has_begun, goes_on) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let is_over = Arc::<Mutex<Option<bool>>>::default();
+    let (begun, permitted, noted) = (Arc::clone(&has_begun), Arc::clone(&goes_on), Arc::clone(&is_over));
+    let durable = Durable::builder_on(Arc::<Hooked<Fates>>::clone(&store))
+        .clock(clock.clone())
+        .lease(secs(60))
+        .bytes_handler("print", move |_, delivery| {
+            let (begun, permitted, noted) = (Arc::clone(&begun), Arc::clone(&permitted), Arc::clone(&noted));
+            async move {
+                assert!(delivery.begin().await);
+                begun.store(true, Ordering::SeqCst);
+                eventually(|| permitted.load(Ordering::SeqCst));
+                *lock(&noted) = Some(delivery.is_over());
+            }
+        })
+        .begins_itself("print")
+        .start()
+        .unwrap();
+    let policy = Policy { timeout: secs(10), ..Default::default() };
+    let spec = Spec::new(Vec::new()).policy(policy).at_most_once();
+    durable.handle().schedule_bytes_blocking("print", spec).unwrap();
+    // The timer is due at the next millisecond.
+    clock.advance(Duration::from_millis(2));
+    eventually(|| !lock(&store.hook().sizes).is_empty());
+    store.hook().stalls.store(true, Ordering::SeqCst);
+    clock.advance(secs(10) + Duration::from_millis(1));
+    eventually(|| store.hook().has_stalled.load(Ordering::SeqCst));
+    store.hook().open();
+    eventually(|| has_begun.load(Ordering::SeqCst));
+    store.hook().stalls.store(false, Ordering::SeqCst);
+    // The thread goes on.
+    std::thread::sleep(Duration::from_millis(100));
+    goes_on.store(true, Ordering::SeqCst);
+    eventually(|| lock(&is_over).is_some());
+    assert_eq!(*lock(&is_over), Some(false));
+    eventually(|| durable.handle().stats().done == 1);
+    let stats = durable.handle().stats();
+    assert_eq!((stats.delivered, stats.lost, stats.released), (1, 0, 0));
+}
+
+/// A server that syncs its disk once a second answers each removal after more than a second. The deliveries that wait
+/// for the next call are not put off.
+#[test]
+fn removals_that_always_take_long_put_no_delivery_off() {
+    let world = World::new(Fate::Slow(Duration::from_millis(1_300)), |builder| builder.lease(secs(60)));
+    world.schedule(1);
+    eventually(|| world.durable.handle().stats().done == 1);
+    world.schedule(2);
+    eventually(|| lock(&world.store.hook().sizes).len() == 2);
+    for number in 3..=10 {
+        world.schedule(number);
+    }
+    eventually(|| world.durable.handle().stats().done == 10);
+    world.is_idle();
+    let stats = world.durable.handle().stats();
+    assert_eq!((stats.delivered, stats.released, stats.lost), (10, 0, 0));
+    let sizes = lock(&world.store.hook().sizes).clone();
+    assert!(sizes.len() <= 4, "{sizes:?}");
 }

@@ -121,7 +121,7 @@ impl Observer {
             }
             Event::LeaseLost { attempt, at, may_be_removed }
             | Event::EndLost { attempt, at, may_be_removed } => {
-                let removed = may_be_removed.then(|| (Arc::clone(attempt), *at));
+                let removed = may_be_removed.then(|| self.in_flight.may_be_removed(attempt, *at));
                 self.reconciler.add(attempt.id, removed);
             }
             Event::Expired { id, phase: Phase::Dead, .. } => self.reconciler.add(*id, None),

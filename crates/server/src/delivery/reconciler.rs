@@ -4,13 +4,13 @@
 //! have the end. The timer may then be dead, or parked without an entry in the index of parked timers. So the
 //! reconciler reads such timers from the store. It also reads timers that died when their lease expired, because the
 //! event about such a death has only the id. A timer at most once that is not found, and that the store was asked to
-//! remove, is lost.
+//! remove, is lost, unless another node has delivered it.
 
 use super::died::Died;
 use super::parked_index::ParkedIndex;
 use super::reason::Reason;
 use super::unparker::Unparker;
-use crate::record::{InFlight, LOST};
+use crate::record::{InFlight, MayBeRemoved, PERHAPS_LOST};
 use crate::state::{Events, event};
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -20,7 +20,6 @@ use tourbillon_api::{self as api, EventKind};
 use tourbillon_durable::state::State;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
-use tourbillon_durable::{Attempt, UtcMillis};
 
 /// The greatest number of timers that wait until the reconciler reads them from the store. Further timers are not
 /// added. Instead the reconciler reads the reasons of all parked timers, once it has read the waiting timers.
@@ -36,18 +35,14 @@ pub(crate) struct Reconciler {
 
 #[derive(Debug, Default)]
 struct Unknown {
-    timers: VecDeque<(TimerId, Option<Removed>)>,
+    timers: VecDeque<(TimerId, Option<MayBeRemoved>)>,
     are_too_many: bool,
 }
-
-/// The delivery of a timer at most once that the store was asked to remove without a known outcome, and the moment at
-/// which the delivery ended.
-type Removed = (Arc<Attempt>, UtcMillis);
 
 /// The next read from the store: a timer, or the reasons of all parked timers.
 #[derive(Debug, PartialEq, Eq)]
 enum Read {
-    One(TimerId, Option<Removed>),
+    One(TimerId, Option<MayBeRemoved>),
     AllParked,
 }
 
@@ -58,7 +53,7 @@ impl Reconciler {
 
     /// Makes the reconciler read a timer from the store again. `removed` is the delivery for which the store may have
     /// removed the timer. Returns without blocking.
-    pub(crate) fn add(&self, id: TimerId, removed: Option<Removed>) {
+    pub(crate) fn add(&self, id: TimerId, removed: Option<MayBeRemoved>) {
         let mut unknown = self.lock();
         if unknown.timers.len() < MOST {
             unknown.timers.push_back((id, removed));
@@ -111,14 +106,15 @@ impl Reconciler {
     }
 }
 
-/// Records the end of a timer that has left the store without a delivery.
-fn end((attempt, at): &Removed, in_flight: &InFlight, events: &Events) {
-    if in_flight.removed(attempt, *at) {
+/// Records the end of a timer that has left the store without a known delivery.
+fn end(removed: &MayBeRemoved, in_flight: &InFlight, events: &Events) {
+    let attempt = &removed.attempt;
+    if in_flight.removed(removed) {
         events.show(|| api::Event {
             id: Some(attempt.id.to_string()),
             key: attempt.key.as_deref().map(str::to_owned),
             attempt: Some(attempt.attempt),
-            detail: Some(LOST.to_owned()),
+            detail: Some(PERHAPS_LOST.to_owned()),
             ..event(EventKind::Failed, &attempt.namespace)
         });
     }

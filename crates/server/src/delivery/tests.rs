@@ -9,10 +9,14 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 use tourbillon::ManualClock;
-use tourbillon_api::{Event, EventKind, Moment, NewTimer, ProblemKind, Pull};
+use tourbillon_api::{Event, EventKind, Guarantee, Moment, NewTimer, ProblemKind, Pull};
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{MemoryStore, TimerStore};
+use tourbillon_durable::store::{
+    Call, Durability, Hook, Hooked, MemoryStore, Op, Outcome, StoreError, StoreErrorKind, StoreFuture,
+    TimerStore,
+};
 use tourbillon_durable::{Event as Happened, UtcMillis, Verdict};
 
 async fn next(events: &mut Subscription) -> Event {
@@ -293,4 +297,75 @@ async fn a_namespace_that_renews_too_many_claims_uses_up_no_renewals_of_another(
     assert_eq!((refused.kind, refused.status), (ProblemKind::LimitReached, 429));
     claims.renew("default", &known).await.unwrap();
     tokio::task::spawn_blocking(move || node.close(Duration::ZERO)).await.unwrap();
+}
+
+/// A hook at which each removal of a timer at most once has no answer.
+struct NoAnswer {
+    /// Whether the removals take effect. Otherwise another node gets the timer, and puts it off.
+    removes: bool,
+}
+
+impl Hook for NoAnswer {
+    type Seen = ();
+
+    fn see(&self, _: Call<'_>) {}
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        (): (),
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
+        pass_on()
+    }
+
+    fn apply<'a>(
+        &'a self,
+        store: &'a dyn TimerStore,
+        ops: Vec<Op>,
+        durability: Durability,
+    ) -> StoreFuture<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            let [Op::Skip(id, token)] = ops[..] else { return store.apply(ops, durability).await };
+            let tomorrow = store.now() + Duration::from_secs(86_400);
+            let op = if self.removes { Op::Skip(id, token) } else { Op::Snooze(id, token, tomorrow) };
+            store.apply(vec![op], durability).await?;
+            Err(StoreError::new(StoreErrorKind::Unknown, "the answer is lost"))
+        })
+    }
+}
+
+/// Tests timers whose removals have no answer. Nobody knows how they have ended, and nothing of them stays in memory
+/// for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_without_an_answer_leaves_its_end_open_and_no_fingerprint() {
+    for removes in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), NoAnswer { removes }));
+        let service = Service::open_on(Settings::new(folder.path()), Arc::clone(&store) as _).unwrap();
+        let mut events = service.events().subscribe(None).unwrap();
+        let mut timer = NewTimer::pull(Pull { queue: "q".to_owned(), ..Pull::default() });
+        timer.policy.guarantee = Some(Guarantee::AtMostOnce);
+        let naming = Naming { key: Some("k"), idempotency_key: Some("once"), ..Naming::default() };
+        service.creations().place("default", naming, &timer).await.unwrap();
+        let queues = service.deliveries().queues();
+        assert_eq!(queues.fetch("default", "q", 1, Duration::from_secs(2)).await.unwrap(), []);
+        let in_flight = &service.deliveries().observer.in_flight;
+        if removes {
+            let failed = loop {
+                let event = next(&mut events).await;
+                if event.kind == EventKind::Failed {
+                    break event;
+                }
+            };
+            let detail = failed.detail.unwrap();
+            assert!(detail.contains("was removed") && detail.contains("unless another node"), "{detail}");
+            assert_eq!(in_flight.metrics().lost.get(), 1);
+        }
+        let begun = Instant::now();
+        while in_flight.metrics().fired.of("lost").get() == 0 || in_flight.fingerprints() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{} are left", in_flight.fingerprints());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
 }

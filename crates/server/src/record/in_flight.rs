@@ -23,6 +23,10 @@ const MOST: usize = 100_000;
 const LONGEST_ERROR: usize = 200;
 /// The error of a timer that is delivered at most once, if the store has removed it and its delivery did not go on.
 pub(crate) const LOST: &str = "the timer was removed for its delivery, and the delivery did not go on";
+/// The error of a timer that is delivered at most once, if the store no longer has it, and this node does not know for
+/// whose delivery it was removed.
+pub(crate) const PERHAPS_LOST: &str =
+    "the timer was removed, and no delivery is known here: it is lost, unless another node has delivered it";
 /// The first words of the error of a timer whose receiver wants no further callbacks.
 pub(crate) const GONE: &str = "the receiver answered 410";
 
@@ -56,6 +60,16 @@ impl State {
             self.fingerprints.insert(id, fingerprint);
         }
     }
+}
+
+/// The delivery of a timer at most once that the store was asked to remove, without a known outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MayBeRemoved {
+    pub(crate) attempt: Arc<Attempt>,
+    /// The moment at which the delivery ended.
+    pub(crate) at: UtcMillis,
+    /// The fingerprint of the request that created the timer.
+    fingerprint: Option<u128>,
 }
 
 /// The record of a running delivery.
@@ -335,8 +349,8 @@ impl InFlight {
         status
     }
 
-    /// Records the end of a delivery whose result is not known. If the timer may be removed, the reconciler finds out
-    /// whether it is lost ([`removed`](Self::removed)).
+    /// Records the end of a delivery whose result is not known. If the timer may be removed, the fingerprint of its
+    /// request stays until the next call of [`may_be_removed`](Self::may_be_removed).
     fn lost(
         &self,
         attempt: &Attempt,
@@ -362,25 +376,33 @@ impl InFlight {
         status
     }
 
+    /// Describes a delivery that has just ended, for the reconciler, which finds out whether its timer is stored. Takes
+    /// the fingerprint of the timer's request out of this record, since no event about an end of the timer may follow
+    /// here: another node may deliver it.
+    pub(crate) fn may_be_removed(&self, attempt: &Arc<Attempt>, at: UtcMillis) -> MayBeRemoved {
+        let fingerprint = self.lock().fingerprints.remove(&attempt.id);
+        MayBeRemoved { attempt: Arc::clone(attempt), at, fingerprint }
+    }
+
     /// Records the end of a timer that is delivered at most once, and that the store no longer has: it was asked to
-    /// remove the timer, its answer was lost, and no delivery has begun. Returns false if another end of the timer is
-    /// known.
-    pub(crate) fn removed(&self, attempt: &Attempt, at: UtcMillis) -> bool {
+    /// remove the timer, and its answer was lost. Nobody here knows whether it was removed for this delivery, or for
+    /// one of another node, after the lease had ended. Returns false if an end of the timer is known.
+    pub(crate) fn removed(&self, removed: &MayBeRemoved) -> bool {
+        let (attempt, at) = (&*removed.attempt, removed.at);
         let mut state = self.lock();
-        let fingerprint = state.fingerprints.remove(&attempt.id);
         if state.has_ended(attempt.id) || state.running.contains_key(&attempt.id) {
             return false;
         }
-        self.idempotency.ended(&attempt.namespace, attempt.id, fingerprint);
+        self.idempotency.ended(&attempt.namespace, attempt.id, removed.fingerprint);
         self.metrics.lost.add(1);
         let past = PastAttempt {
             ended: Some(at.into()),
             outcome: Some(AttemptOutcome::Lost),
-            error: Some(LOST.into()),
+            error: Some(PERHAPS_LOST.into()),
             ..without_start(attempt, at, None)
         };
         state.history.attempted(attempt.id, known(attempt), past);
-        state.history.ended(attempt.id, known(attempt), at, EndKind::Failed, Some(LOST));
+        state.history.ended(attempt.id, known(attempt), at, EndKind::Failed, Some(PERHAPS_LOST));
         true
     }
 
@@ -405,6 +427,12 @@ impl InFlight {
             self.metrics.duplicates.of(cause_name(RepeatCause::ProcessDied)).add(1);
         }
         state.history.interrupted(id, at);
+    }
+
+    /// Returns the number of remembered fingerprints.
+    #[cfg(test)]
+    pub(crate) fn fingerprints(&self) -> usize {
+        self.lock().fingerprints.len()
     }
 
     /// Forgets the histories of all timers in a namespace.

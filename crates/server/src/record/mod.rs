@@ -28,7 +28,7 @@ mod timer_history;
 pub(crate) use endpoints::{Endpoints, MOST_HOSTS, Met, Sent};
 pub(crate) use history::{History, INTERVAL, Sample};
 pub(crate) use idempotency::{Entered, Idempotency, fingerprint};
-pub(crate) use in_flight::{Answered, GONE, InFlight, LOST, is_lost};
+pub(crate) use in_flight::{Answered, GONE, InFlight, LOST, MayBeRemoved, PERHAPS_LOST, is_lost};
 pub(crate) use metrics::{Metrics, SharedTimes};
 pub(crate) use refusals::Refusals;
 pub(crate) use tenants::Tenants;

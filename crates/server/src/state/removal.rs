@@ -20,6 +20,7 @@
 //! | marked | timers, a creation that does not end, an error, a panic, or the service stops: the third step | there | is refused |
 //! | marked | the answer to the third step is lost, or the store does not answer | gone, there, or marked; the removal tries once to unmark | gets an error with an unknown outcome |
 //! | marked | the copy of any node has had the mark for the time [`STALE`] | there | is refused, if its removal is only slow |
+//! | marked | `tourbillond restore` stores the namespaces and the timers of a backup | there | is refused, if its process comes back |
 //!
 //! If the namespaces are in a file, the marks are only in memory. So removals end with the process, and a full disk
 //! does not prevent the removal of a mark. In a shared document, the last line of the table also ends the removals of

@@ -10,6 +10,11 @@
 //! ([`Outcome::Held`]). Such an end is *held*. Nothing is known about the length of that transaction, so a held end
 //! holds up no other end: the held ends are a part of their own, [`HELD`], beside the parts of the store.
 //!
+//! A store may also *refuse* an end for now, because its server does not confirm changes at present. The answer is that
+//! the timer stays leased. A store refuses an [`Op::Skip`](crate::store::Op::Skip) with the durability of a removal in
+//! this way ([`removals`](super::removals)). The skip of a late timer has this durability if the program demands it for
+//! all ends. Such an end is held, too: its lease is renewed, and the skip is sent until the store has made it.
+//!
 //! # Parts
 //! Some stores have parts: a part may fail while other parts answer ([`TimerStore::parts`]). A store without parts is
 //! treated as a single part. The ends for a part are sent in their order, in one batch at a time. Ends that are decided
@@ -51,7 +56,7 @@ use super::call::Call;
 use super::renewals::Answer;
 use crate::panics::survive;
 use crate::runtime::shared::DeliveryEnd;
-use crate::state::{Phase, State, Token};
+use crate::state::{Phase, Refusal, State, Token};
 use crate::store::{Durability, Leased, Outcome, StoreError, StoreErrorKind, TimerStore};
 use crate::timer::TimerId;
 use core::future::Future;
@@ -211,8 +216,7 @@ impl Ends {
         self.store_parts > 0
     }
 
-    /// Returns true if a result of a delivery waits for the store's answer, and no transaction of another program is
-    /// known to hold its timer ([`Outcome::Held`]).
+    /// Returns true if a result of a delivery waits for the store's answer, and is not held ([`is_held`]).
     fn is_reporting(&self) -> bool {
         self.parts.keys().any(|number| *number != HELD)
     }
@@ -360,9 +364,9 @@ impl Ends {
                 part.backoff.reset();
                 let (mut stored, mut held) = (Vec::with_capacity(answers.len()), Vec::new());
                 for (end, (outcome, next_due)) in core::mem::take(&mut part.batch).into_iter().zip(answers) {
-                    match outcome {
-                        Outcome::Held => held.push(end),
-                        outcome => stored.push(Stored { end, outcome, next_due }),
+                    match is_held(&outcome) {
+                        true => held.push(end),
+                        false => stored.push(Stored { end, outcome, next_due }),
                     }
                 }
                 if !stored.is_empty() {
@@ -390,8 +394,8 @@ impl Ends {
         self.errors.push(error);
     }
 
-    /// Adds results to the part [`HELD`]. The part `from` has just got the answer that other transactions hold the
-    /// timers of these results. Returns true if `from` is [`HELD`], and now rests. Once the stop no longer waits for
+    /// Adds results to the part [`HELD`]. The part `from` has just got the answer that these results are held
+    /// ([`is_held`]). Returns true if `from` is [`HELD`], and now rests. Once the stop no longer waits for
     /// deliveries, counts the results as lost instead: their leases expire.
     fn hold(&mut self, from: u32, held: Vec<DeliveryEnd>) -> bool {
         let now = Instant::now();
@@ -489,6 +493,12 @@ impl Ends {
         self.kept.insert(leased.timer.id, leased);
         None
     }
+}
+
+/// Returns true if the store has not made an end, and will make it later: a transaction of another program holds the
+/// timer, or the server does not confirm changes at present. An end whose lease was lost is refused as stale instead.
+fn is_held(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Held | Outcome::Refused(Refusal::State(Phase::Leased)))
 }
 
 /// Makes the call that reports results of deliveries to the store. For an observer, the call also reads when the next

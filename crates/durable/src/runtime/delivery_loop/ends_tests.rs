@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::runtime::shared::{Removal, UnderWay};
-use crate::state::{Lease, Refusal};
+use crate::state::Lease;
 use crate::store::{MemoryStore, Op};
 use crate::timer::Timer;
 
@@ -29,6 +29,7 @@ fn end(claim: u64) -> DeliveryEnd {
         removal: Removal::Never,
         number: claim,
         timeout: Duration::ZERO,
+        renewed_times: 0,
         alarm: None,
         spawned: None,
         due: timer.due,

@@ -128,6 +128,7 @@ impl<'a> Launcher<'a> {
             },
             number: 0,
             timeout: timer.policy.timeout,
+            renewed_times: 0,
             alarm: None,
             spawned: is_spawned.then(|| self.runtime.moment()),
             due: timer.due,

@@ -11,8 +11,8 @@
 //! | state | [`Removal`](crate::runtime::shared::Removal) | place, thread, permit, slot of a rate | the delivery is | ends with |
 //! |---|---|---|---|---|
 //! | claimed | `BeforeTheCall`, `ByTheHandler` | held from the call of the executor on | under way | the handler is about to be called, or asks to begin: *waiting*. The lane is shut: *put off* |
-//! | waiting | `Asked` | held, for [`LONGEST`] at most while a call does not end | under way | the next call of its lane: *at the store*. The lane shuts, or the handler's time passes: *put off*. The handler answers: its operation ends the lease |
-//! | at the store | `AtStore`, `AtStoreForLong` | held until the answer. After [`LONGEST`], a handler that was not called leaves its place and its thread | under way | the removal took effect: *begun*. It did not, or nobody knows: *put off*. The timer was withdrawn, or the lease was lost: over. The delivery is settled, by its handler, its timeout or the stop: *left* |
+//! | waiting | `Asked` | held, until the call of its lane is *long* | under way | the next call of its lane: *at the store*. The lane shuts, or the handler's time passes: *put off*. The handler answers: its operation ends the lease |
+//! | at the store | `AtStore`, `AtStoreForLong` | held until the answer. If its call is long, a handler that was not called leaves its place and its thread | under way | the removal took effect: *begun*. It did not, or nobody knows: *put off*. The timer was withdrawn, or the lease was lost: over. The delivery is settled, by its handler, its timeout or the stop: *left* |
 //! | left | `AtStore`, `AtStoreForLong` | free | settled | the removal took effect: *lost*. Otherwise the operation of the answer ends the lease, or the delivery is *put off* |
 //! | put off | `Asked` or as claimed | free | settled | the end of the pause, or a stop: an `Op::Release`. The lease is lost: over |
 //! | begun | `Done` | held | under way | as a delivery at least once, but nothing is stored. Without an answer of the handler: *lost* |
@@ -29,9 +29,14 @@
 //!
 //! | gate of a lane | a delivery that asks | begins with | ends with |
 //! |---|---|---|---|
-//! | `Open` | waits for the next call | the start; a call that was answered | a call fails, is refused, or takes longer than [`LONGEST`]: `Shut`, and all that wait are put off |
+//! | `Open` | waits for the next call | the start; a call that was answered | a call fails, is refused, or is long: `Shut`, and all that wait are put off |
 //! | `Shut` | is put off; so is a timer that is claimed, without a place | | the call is answered: `Open`. The end of the pause: `Ajar` |
-//! | `Ajar` | is the next try, a call of its own: `Shut` | the end of a pause. It gives back the timer that is due first | a try; [`LONGEST`] without a try: the next timer is given back |
+//! | `Ajar` | is the next try, a call of its own: `Shut` | the end of a pause. It gives back the timer that is due first | a try; [`AJAR`] without a try: the next timer is given back |
+//!
+//! A call is *long* after [`LEAST_LONG`], or after twice the time of the last answers of its lane if that is more
+//! ([`Usual`]). A server that syncs its disk once a second needs up to four seconds for a removal: it is asked whether
+//! it confirms changes, and then confirms the removal, and each of the two may wait for the end of one sync and for the
+//! next. Such answers must not shut a lane, or most timers would be put off for no fault.
 //!
 //! The pauses grow up to [`Backoff::new`]. When the gate opens, all timers of the lane are given back that were put
 //! off. So a part that cannot remove timers costs one delivery for each pause, however many timers wait for it.
@@ -58,8 +63,12 @@ use std::time::Instant;
 
 /// The greatest number of removals in a call.
 const REMOVALS: usize = 128;
-/// The time after which a call shuts its lane. The deliveries that wait for the next call are put off.
-const LONGEST: Duration = Duration::from_secs(1);
+/// The least time after which a call shuts its lane. The deliveries that wait for the next call are then put off.
+const LEAST_LONG: Duration = Duration::from_secs(1);
+/// The greatest time after which a call shuts its lane, however long the last answers have taken.
+const MOST_LONG: Duration = Duration::from_secs(5);
+/// The time for which a delivery may try the first removal of a lane after a pause.
+const AJAR: Duration = Duration::from_secs(1);
 /// The pause before the timer of a held removal is given back.
 const HELD: Duration = Duration::from_millis(50);
 
@@ -84,10 +93,34 @@ struct Lane {
 /// The call of a lane that the store has not answered.
 struct AtStore {
     since: Instant,
+    /// The time after which the call is long.
+    longest: Duration,
     /// The numbers of the deliveries whose timers the call removes.
     batch: Vec<u64>,
-    /// True once the call has taken longer than [`LONGEST`].
+    /// True once the call has taken longer than `longest`.
     is_long: bool,
+}
+
+/// The times that the last answers of each lane have taken. A lane without work is forgotten, and its time stays.
+#[derive(Default)]
+struct Usual(HashMap<u32, Duration>);
+
+impl Usual {
+    /// Notes the time of an answer. A shorter time counts slowly, since the answers of one server differ by a sync.
+    fn note(&mut self, lane: u32, took: Duration) {
+        let before = self.0.get(&lane).copied().unwrap_or_default();
+        let usual = took.min(MOST_LONG).max(before * 7 / 8);
+        // The time makes no difference if it is this short.
+        if usual * 2 <= LEAST_LONG {
+            self.0.remove(&lane);
+        } else {
+            self.0.insert(lane, usual);
+        }
+    }
+
+    fn longest(&self, lane: u32) -> Duration {
+        self.0.get(&lane).map_or(LEAST_LONG, |usual| (*usual * 2).clamp(LEAST_LONG, MOST_LONG))
+    }
 }
 
 impl Lane {
@@ -98,7 +131,7 @@ impl Lane {
     /// Returns the moment at which the lane needs its next step without an answer.
     fn next(&self) -> Option<Instant> {
         match (&self.call, self.gate) {
-            (Some(call), _) => (!call.is_long).then_some(call.since + LONGEST),
+            (Some(call), _) => (!call.is_long).then_some(call.since + call.longest),
             (None, Gate::Open) => None,
             (None, Gate::Shut(until) | Gate::Ajar(until)) => Some(until),
         }
@@ -126,6 +159,7 @@ pub(super) struct Removals {
     store_parts: u32,
     lease: Duration,
     lanes: HashMap<u32, Lane>,
+    usual: Usual,
     calls: FuturesUnordered<Remove>,
     errors: Vec<StoreError>,
     /// The works of handlers that have not waited on their threads, and whose deliveries begin now.
@@ -137,7 +171,8 @@ impl Removals {
         // The loop catches panics of the store only within its steps. This call comes before the first step.
         let store_parts = survive(|| store.parts()).unwrap_or_default();
         let (lanes, calls) = (HashMap::new(), FuturesUnordered::new());
-        Self { store, store_parts, lease, lanes, calls, errors: Vec::new(), begun: Vec::new() }
+        let (errors, begun) = (Vec::new(), Vec::new());
+        Self { store, store_parts, lease, lanes, usual: Usual::default(), calls, errors, begun }
     }
 
     fn lane_of(&self, id: TimerId) -> u32 {
@@ -216,7 +251,8 @@ impl Removals {
         if batch.is_empty() {
             return;
         }
-        lane.call = Some(AtStore { since: Instant::now(), batch, is_long: false });
+        let longest = self.usual.longest(number);
+        lane.call = Some(AtStore { since: Instant::now(), longest, batch, is_long: false });
         self.calls.push(Remove { lane: number, call: remove(Arc::clone(&self.store), ops) });
     }
 
@@ -244,7 +280,7 @@ impl Removals {
         }
         let is_given_back = runtime.lock().release_first(number);
         match is_given_back {
-            true => lane.gate = Gate::Ajar(now + LONGEST),
+            true => lane.gate = Gate::Ajar(now + AJAR),
             // No timer waits for the lane. The next delivery tries it.
             false => drop(self.lanes.remove(&number)),
         }
@@ -252,7 +288,7 @@ impl Removals {
 
     fn answer(&mut self, runtime: &Runtime, number: u32, result: Result<Vec<Outcome>, StoreError>) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        let Some(AtStore { batch, .. }) = lane.call.take() else { return };
+        let Some(AtStore { since, batch, .. }) = lane.call.take() else { return };
         let (until, now) = (Until::Lane(number), Instant::now());
         let refused = Outcome::Refused(Refusal::State(Phase::Leased));
         match result {
@@ -264,6 +300,7 @@ impl Removals {
                     false => {
                         lane.gate = Gate::Open;
                         lane.backoff.reset();
+                        self.usual.note(number, now.duration_since(since));
                     }
                 }
                 for (delivery, outcome) in batch.into_iter().zip(outcomes) {

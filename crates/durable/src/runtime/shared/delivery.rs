@@ -1,6 +1,7 @@
 //! Describes a delivery for the runtime, from the claim of its timer to the decision on its end.
 
 use crate::delivery::Settlement;
+use crate::runtime::alarm::HandlerTime;
 use crate::runtime::event::{Attempt, Ending, Event};
 use crate::state::{Failure, Phase, Token};
 use crate::store::Op;
@@ -53,6 +54,9 @@ pub(crate) struct UnderWay {
     pub(crate) number: u64,
     /// The time in which the handler must answer, from its call.
     pub(crate) timeout: Duration,
+    /// The number of times at which the time of the handler has begun anew. The time of a handler that begins the
+    /// delivery itself begins anew with the delivery.
+    pub(crate) renewed_times: u32,
     /// The engine's timer for `timeout`. `None` before the handler is called.
     pub(crate) alarm: Option<tourbillon::TimerId>,
     /// The moment at which the program's executor got the work of the delivery, by the runtime's clock. `None` if a
@@ -76,6 +80,11 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
+    /// Returns the present time of the handler.
+    pub(crate) fn time(&self) -> HandlerTime {
+        HandlerTime { delivery: self.number, nth: self.renewed_times }
+    }
+
     /// Notes the handler's answer, and the time that the handler took.
     pub(crate) fn note_answer(&mut self, verdict: &Verdict, took: Option<Duration>) {
         if let Some(observed) = &mut self.observed {

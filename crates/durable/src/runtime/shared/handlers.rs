@@ -6,6 +6,7 @@ use super::state::AskedRemoval;
 use super::{Runtime, RuntimeState, Wakes};
 use crate::delivery::{Begin, Permission, Settlement};
 use crate::panics::survive;
+use crate::runtime::alarm::HandlerTime;
 use crate::runtime::event::Event;
 use crate::store::Op;
 use crate::supervise::{Kept, Supervisor};
@@ -46,7 +47,7 @@ impl Supervisor for Runtime {
                 return self.begin(number);
             }
             delivery.begun = Some(now);
-            let timeout = delivery.timeout;
+            let (time, timeout) = (delivery.time(), delivery.timeout);
             let lateness = at - delivery.due;
             // The delivery of a handler that begins it itself begins later.
             if delivery.removal != Removal::ByTheHandler {
@@ -60,7 +61,7 @@ impl Supervisor for Runtime {
                 self.notify(&state, |wakes| wakes.on_requests);
             }
             drop(state);
-            self.set_timeout(number, timeout);
+            self.set_timeout(time, timeout);
             return Permission::Granted;
         }
         // The handler has not got its `Delivery`, so nobody waits for the settlement, and no waker needs a call.
@@ -88,7 +89,7 @@ impl Supervisor for Runtime {
     }
 
     fn answered(&self, number: u64, verdict: Verdict) {
-        let alarm = self.settle(number, verdict, true);
+        let alarm = self.settle(number, verdict, None);
         self.cancel_timeout(alarm);
     }
 
@@ -116,12 +117,12 @@ impl Supervisor for Runtime {
 }
 
 impl Runtime {
-    /// Sets the timeout of the delivery `number`, whose handler is about to be called, or which has just begun.
-    pub(super) fn set_timeout(&self, number: u64, timeout: Duration) {
+    /// Sets the timeout of a delivery whose handler is about to be called, or which has just begun.
+    pub(super) fn set_timeout(&self, time: HandlerTime, timeout: Duration) {
         let Some(alarms) = self.alarms.get() else { return };
         // This must stay outside the lock, since the engine's thread may wait for the lock.
-        let alarm = alarms.timeout_in(number, timeout);
-        let is_under_way = match self.lock().deliveries.get_mut(number) {
+        let alarm = alarms.timeout_in(time, timeout);
+        let is_under_way = match self.lock().deliveries.get_mut(time.delivery) {
             Some(delivery) => {
                 delivery.alarm = alarm;
                 true

@@ -22,7 +22,7 @@ pub(super) use self::state::{
 };
 
 use self::state::Requests;
-use super::alarm::Alarms;
+use super::alarm::{Alarms, HandlerTime};
 use super::report::Reporter;
 use super::settings::Settings;
 use super::steps::Steps;
@@ -178,10 +178,10 @@ impl Runtime {
         answer
     }
 
-    /// Ends the delivery `number`, whose handler has not answered in its time.
-    pub(super) fn time_out(&self, number: u64) {
+    /// Ends a delivery whose handler has not answered in this time.
+    pub(super) fn time_out(&self, time: HandlerTime) {
         let error = "the handler did not answer in time".into();
-        let _fired = self.settle(number, Verdict::Retry { error, after: None }, false);
+        let _fired = self.settle(time.delivery, Verdict::Retry { error, after: None }, Some(time));
     }
 
     /// Stops the delivery loop. Before it ends, the loop waits for deliveries under way, for at most `patience`.

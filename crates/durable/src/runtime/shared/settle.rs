@@ -6,6 +6,7 @@ use super::put_off::{PUT_OFF, Until};
 use super::removing::{RemovalAnswer, ended_unremoved};
 use super::{Runtime, RuntimeState, Wakes};
 use crate::delivery::Settlement;
+use crate::runtime::alarm::HandlerTime;
 use crate::runtime::event::{Ending, Event};
 use crate::state::Phase;
 use crate::store::{Op, Outcome};
@@ -27,22 +28,27 @@ struct Now {
 
 impl Runtime {
     /// Settles the delivery `number`: decides that the delivery ends with `verdict`, the handler's answer or the
-    /// failure after its timeout. Returns the id of the engine's timer for this timeout, which the caller must cancel.
-    /// Does nothing and returns `None` if the delivery is already settled. A delivery that waits for its beginning has
-    /// not failed at its timeout: it is put off.
+    /// failure after its timeout. `passed` is the time that has passed, or `None` for an answer. Returns the id of the
+    /// engine's timer for this timeout, which the caller must cancel. Does nothing and returns `None` if the delivery
+    /// is already settled, or if the handler's time has begun anew. A delivery that waits for its beginning has not
+    /// failed at its timeout: it is put off.
     pub(super) fn settle(
         &self,
         number: u64,
         verdict: Verdict,
-        is_answer: bool,
+        passed: Option<HandlerTime>,
     ) -> Option<tourbillon::TimerId> {
         let now = Now { runtime: self.moment(), store: self.store_now() };
         let mut state = self.lock();
+        let present = state.deliveries.get_mut(number)?.time();
+        if passed.is_some_and(|passed| passed != present) {
+            return None;
+        }
         let mut delivery = state.deliveries.remove(number)?;
         let (alarm, settlement) = (delivery.alarm.take(), Arc::clone(&delivery.settlement));
         if settlement.settle() {
             let waits = delivery.removal == Removal::Asked || delivery.removal.is_at_store();
-            if waits && !is_answer {
+            if waits && passed.is_some() {
                 state.give_back(delivery, now.store);
                 self.notify(&state, Wakes::any);
             } else {
@@ -103,6 +109,10 @@ impl Runtime {
                 observed.next = *next;
             }
             let (id, key) = (delivery.id, delivery.key.clone());
+            // The handler has its whole time from the beginning of the delivery. The timeout of its former time may be
+            // about to settle the delivery, and would find it begun.
+            delivery.renewed_times += u32::from(delivery.begun.is_some());
+            let time = delivery.time();
             let called = delivery.begun.is_some().then_some((delivery.alarm.take(), delivery.timeout));
             match is_left {
                 // The delivery was settled before it has begun.
@@ -121,8 +131,7 @@ impl Runtime {
             if let Some((alarm, timeout)) = called {
                 self.cancel_timeout(alarm);
                 if !is_left {
-                    // The handler has its whole time from the beginning of the delivery.
-                    self.set_timeout(number, timeout);
+                    self.set_timeout(time, timeout);
                 }
             }
             self.reporter.removed(id, key, outcome);

@@ -29,6 +29,10 @@ use tracing::error;
 const SECRET: usize = 32;
 /// The longest time for which the removal of a namespace waits for the creations and deliveries that are running in it.
 const SETTLING: Duration = Duration::from_secs(5);
+/// The time that a removal leaves to the creations that other nodes have just admitted, from their admission to the
+/// store. Nobody here sees these creations. The client of the removal, which waits for 10 s by default, still gets its
+/// answer.
+const ARRIVAL: Duration = Duration::from_secs(3);
 
 fn has_timers() -> Problem {
     Problem::new(ProblemKind::NamespaceNotEmpty, "timers or schedules are stored in it")
@@ -284,11 +288,12 @@ impl NamespaceAdmin {
     }
 
     /// Waits for the end of the creations and deliveries that began before the removal of their namespace. Returns
-    /// false if one of them does not end in time.
+    /// false if one of this node's does not end in time.
     async fn await_holders(&self, name: &str) -> bool {
-        if self.namespaces.is_shared() {
-            // Other nodes use copies of the namespaces, and may create timers in the removed namespace until they read
-            // the namespaces again.
+        let is_shared = self.namespaces.is_shared();
+        if is_shared {
+            // Other nodes use copies of the namespaces, and may admit creations in the removed namespace until they
+            // read the namespaces again.
             tokio::time::sleep(VIEW).await;
         }
         // From here on, only creations that were already admitted can store timers in the namespace.
@@ -300,6 +305,9 @@ impl NamespaceAdmin {
                 return false;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if is_shared {
+            tokio::time::sleep_until(begin + ARRIVAL).await;
         }
         true
     }

@@ -10,7 +10,9 @@ use core::sync::atomic::Ordering;
 use std::sync::Mutex;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use tourbillon_durable::store::{Call, Hooked};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{Call, Durability, Hooked, IfPresent, Op, TimerStore};
+use tourbillon_durable::timer::Timer;
 
 /// Opens a node of the deployment with these documents.
 fn node(documents: &Documents) -> (TempDir, Arc<Hooked<Node>>, Service) {
@@ -92,6 +94,23 @@ async fn a_service_that_stops_ends_the_wait_of_a_removal() {
     service.begin_stop();
     assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::Stopping);
     assert!(begun.elapsed() < VIEW && service.namespaces().get("shop").is_some());
+    close(service).await;
+}
+
+/// Another node has admitted a creation just before it has read the mark, and the creation needs some time.
+#[tokio::test(start_paused = true)]
+async fn a_removal_finds_a_timer_that_another_node_has_admitted_late() {
+    let documents = Documents::default();
+    let (_folder, store, service) = node(&documents);
+    service.namespace_admin().make("shop").await.unwrap();
+    let removal = removal(&service).await;
+    tokio::time::sleep(VIEW + Duration::from_secs(2)).await;
+    let timer =
+        Timer { namespace: "shop".into(), ..Timer::new(TimerId::fresh(), "callback", UtcMillis::MAX) };
+    let op = Op::Place(Box::new(timer), IfPresent::Reject);
+    store.apply(vec![op], Durability::Volatile).await.unwrap();
+    assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::NamespaceNotEmpty);
+    assert!(service.namespaces().get("shop").is_some());
     close(service).await;
 }
 

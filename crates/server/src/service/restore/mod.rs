@@ -255,8 +255,8 @@ fn add_namespaces(
 
 /// Adds the namespaces of a backup to `stored`, and bare namespaces for the timers of `used` that have none. A
 /// namespace in which nobody has set anything counts as missing: a start has made it, or it is `default`. The document
-/// refuses the copies of nodes from before the restore. Returns the names of the backup's namespaces that stay as they
-/// are in `stored`, and the names of the bare namespaces.
+/// refuses the copies of nodes from before the restore, and has no marks of removals. Returns the names of the backup's
+/// namespaces that stay as they are in `stored`, and the names of the bare namespaces.
 fn merge(stored: &mut StoredNamespaces, attached: &Attached, used: &BTreeSet<&str>) -> (Names, Names) {
     let (mut kept, mut bare) = (Vec::new(), Vec::new());
     for (name, namespace) in &attached.namespaces {
@@ -284,6 +284,7 @@ fn merge(stored: &mut StoredNamespaces, attached: &Attached, used: &BTreeSet<&st
 mod tests {
     use super::*;
     use crate::state::double::{self, Documents};
+    use crate::state::{mark, remove_marked};
     use core::cell::Cell;
     use tourbillon_durable::store::{IfPresent, MemoryStore};
     use tourbillon_durable::timer::{Timer, TimerId};
@@ -371,6 +372,22 @@ mod tests {
             assert_eq!(stored.get("shop").unwrap().limits.max_timers, Some(1));
             assert_eq!(stored.get("other").is_none(), loses_note);
         }
+    }
+
+    /// The machine of a removal was suspended after it had counted no timers. It goes on after the restore.
+    #[test]
+    fn a_removal_from_before_a_restore_removes_no_namespace_of_the_backup() {
+        let documents = Documents::default();
+        let storage = || NamespaceStorage::Shared(double::node(&documents, 1));
+        let asleep = Namespaces::open(storage()).unwrap();
+        asleep.change(|stored| drop(stored.namespaces.insert("shop".into(), limited(1)))).unwrap();
+        asleep.try_change(|stored| mark(stored, "shop", 5)).unwrap().unwrap();
+        let all = attached([("shop", limited(7)), ("default", limited(7))]);
+        add_namespaces(storage(), &all, &Counts::default(), || Ok(())).unwrap();
+        assert!(Namespaces::open(storage()).unwrap().require("shop").is_ok(), "it refuses requests");
+        assert!(!asleep.change(|stored| remove_marked(stored, "shop", 5)).unwrap());
+        let restored = Namespaces::open(storage()).unwrap();
+        assert_eq!(restored.get("shop").unwrap().limits.max_timers, Some(1));
     }
 
     /// A machine that was suspended has a node of the deployment that was there before the restore.

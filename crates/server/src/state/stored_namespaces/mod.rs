@@ -34,7 +34,7 @@
 //! | a client's change | has the moment of the change | have the change after their next read |
 //! | a start makes missing namespaces | has them with `found` | are put back, and what is set in them counts |
 //! | a failover, or a restore of the server's backup | an earlier one | put the later changes back |
-//! | `tourbillond restore` | all of it has the moment of the restore, and so has `floor` | are dropped, unless they are of a later document |
+//! | `tourbillond restore` | all of it has the moment of the restore, and so has `floor`. It has no marks of removals | are dropped, unless they are of a later document |
 //! | more removals than [`MOST_GONE`] | the oldest are forgotten, and `floor` is the moment of the last of them | what they have from before this moment, and the document lacks, is dropped |
 //!
 //! Each write names the version that it replaces, so of two writes at the same time the later one is refused. Its
@@ -153,9 +153,12 @@ impl StoredNamespaces {
         }
     }
 
-    /// Makes the document refuse the copies of nodes from before the change that has [begun](Self::begin).
+    /// Makes the document refuse the copies of nodes from before the change that has [begun](Self::begin), and ends the
+    /// removals from before it. The process of such a removal may stand still, and has perhaps counted the timers
+    /// before those of a backup came.
     pub(crate) fn refuse_earlier(&mut self) {
         self.past.floor = self.past.last;
+        self.removals.clear();
         self.await_no_copy();
     }
 

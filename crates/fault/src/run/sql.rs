@@ -115,15 +115,14 @@ impl Sql {
                 "SELECT tourbillon.schedule_callback('{url}', due => {due}, id => {id}, policy => '{policy}')"
             );
         };
-        // The function `place` returns the timer that it has replaced, and `schedule_callback` does not.
+        // The function behind `schedule_callback` returns the timer that it has replaced.
         policy["timeout_ms"] = json!(30_000);
         let mode = if place.replaces { "replace" } else { "reject" };
         format!(
-            "SELECT p.outcome, p.old, p.was FROM tourbillon.place('callback',
+            "SELECT p.outcome, p.old, p.was FROM tourbillon.place_given('callback',
                  '\\x010000'::bytea || tourbillon.sized('{url}'::text) || tourbillon.sized('POST'::text)
                      || tourbillon.varint(0) || tourbillon.varint(0) || tourbillon.varint(15000),
-                 due => {due}, key => '{key}', namespace => 'default', policy => '{policy}', if_present => '{mode}',
-                 id => {id}) p"
+                 {due}, NULL, '{key}', 'default', NULL, '{policy}', '{mode}', NULL, {id}, NULL) p"
         )
     }
 

@@ -1,6 +1,7 @@
 //! Connections to a server: settings, TLS, a pool, sessions, and the classification of errors.
 
 mod address;
+mod cancel;
 mod connect;
 mod dial;
 mod ear;

@@ -63,7 +63,7 @@ impl Pool {
             .build()
             .map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
         let permits = Arc::new(Semaphore::new(connect.connections));
-        let shelf = Arc::new(Shelf::new(schema, connect.response_timeout));
+        let shelf = Arc::new(Shelf::new(schema, connect.clone()));
         let for_calls = connect.connections.saturating_sub(RESERVED).max(1);
         let for_changes = for_calls.saturating_sub(FOR_READS).max(1);
         let [calls, changes, waits] = [for_calls, for_changes, (for_changes / 2).max(1)]

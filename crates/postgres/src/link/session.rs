@@ -3,7 +3,8 @@
 use super::error::Failure;
 use super::shelf::Shelf;
 use core::fmt;
-use core::pin::Pin;
+use core::future::Future;
+use core::pin::{Pin, pin};
 use core::time::Duration;
 use futures_util::StreamExt as _;
 use std::sync::Arc;
@@ -12,6 +13,9 @@ use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, RowStream};
+
+/// The longest time for which a session that has given an answer up waits for the end of the statement at the server.
+const LONGEST_CANCEL: Duration = Duration::from_secs(1);
 
 /// A value of a statement, with its type. Since the types are given, the driver need not prepare the statement first.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -123,20 +127,43 @@ impl Session {
     async fn ask(&mut self, sql: &str, params: &[Param<'_>], commits: bool) -> Result<Vec<Row>, Failure> {
         let sql = self.shelf.schema().put_into(sql);
         self.is_clean = false;
-        let answer = timeout(self.limit, self.client().query_typed(&sql, params)).await;
-        let failure = match answer {
-            Ok(Ok(rows)) => {
+        match self.in_time(self.client().query_typed(&sql, params), commits).await? {
+            Ok(rows) => {
                 self.is_clean = true;
-                return Ok(rows);
+                Ok(rows)
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 // The server has refused the statement. Outside a transaction this has no effect on the session.
                 self.is_clean = error.code().is_some();
-                self.failure(error, commits)
+                Err(self.failure(error, commits))
             }
-            Err(_) => Failure::lost("the server has not answered in time".to_owned(), commits),
-        };
-        Err(failure)
+        }
+    }
+
+    /// Waits for the answer to a statement for the time `limit`, and then cancels the statement. `commits` says whether
+    /// the statement may have committed.
+    ///
+    /// The server does not notice that its client is gone while a statement waits for a lock or for a synchronous
+    /// standby. Without the cancel request, its process would keep its locks and its place among the connections.
+    ///
+    /// | the statement | effect of the request |
+    /// |---|---|
+    /// | waits for a lock, or computes | it fails, and its transaction has no effect |
+    /// | has committed, and waits for a standby | it ends, and the commit stays, as far as the server itself has it |
+    /// | has ended | none, because this session sends no other statement |
+    ///
+    /// An answer after the request counts as lost in each case: it does not say that a standby has the commit.
+    async fn in_time<T>(&self, answer: impl Future<Output = T>, commits: bool) -> Result<T, Failure> {
+        let mut answer = pin!(answer);
+        if let Ok(answer) = timeout(self.limit, &mut answer).await {
+            return Ok(answer);
+        }
+        let (shelf, token) = (Arc::clone(&self.shelf), self.client().cancel_token());
+        let _sending = tokio::spawn(async move { shelf.cancel(&token).await });
+        // A pool knows the process of the statement as long as this connection is open. A server that cannot be reached
+        // ends the statement once it notices the loss of the connection.
+        let _best_effort = timeout(LONGEST_CANCEL, answer).await;
+        Err(Failure::lost("the server has not answered in time".to_owned(), commits))
     }
 
     /// Converts the error of a statement to a failure. `commits` says whether the statement may have committed. If the
@@ -157,17 +184,15 @@ impl Session {
     async fn execute(&mut self, sql: &str, commits: bool) -> Result<(), Failure> {
         let sql = self.shelf.schema().put_into(sql);
         self.is_clean = false;
-        let answer = timeout(self.limit, self.client().batch_execute(&sql)).await;
-        match answer {
-            Ok(Ok(())) => {
+        match self.in_time(self.client().batch_execute(&sql), commits).await? {
+            Ok(()) => {
                 self.is_clean = true;
                 Ok(())
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 self.is_clean = error.code().is_some();
                 Err(self.failure(error, commits))
             }
-            Err(_) => Err(Failure::lost("the server has not answered in time".to_owned(), commits)),
         }
     }
 
@@ -196,6 +221,22 @@ impl Session {
         Ok(())
     }
 
+    /// Commits the open transaction. If synchronous replication is set, the answer waits for a standby even if the
+    /// transaction has written nothing.
+    ///
+    /// The transaction may have found the effect of an earlier one whose wait for the standby was given up. If it said
+    /// so at once, a failover could lose an effect that was answered. A commit that writes nothing waits for no
+    /// standby, so it writes a message that changes nothing.
+    pub(crate) async fn commit_confirmed(&mut self) -> Result<(), Failure> {
+        let commit = "SELECT pg_logical_emit_message(true, 'tourbillon', '')
+                      WHERE current_setting('synchronous_standby_names') <> ''
+                          AND pg_current_xact_id_if_assigned() IS NULL;
+                      COMMIT";
+        self.execute(commit, true).await?;
+        self.is_in_transaction = false;
+        Ok(())
+    }
+
     pub(crate) async fn roll_back(&mut self) {
         if self.is_in_transaction && self.execute("ROLLBACK", false).await.is_ok() {
             self.is_in_transaction = false;
@@ -208,7 +249,7 @@ impl Session {
         let sql = self.shelf.schema().put_into(sql);
         self.is_clean = false;
         let none: [(&(dyn ToSql + Sync), Type); 0] = [];
-        let rows = self.client().query_typed_raw(&sql, none).await;
+        let rows = self.in_time(self.client().query_typed_raw(&sql, none), false).await?;
         let rows = Box::pin(rows.map_err(|error| Failure::of(error, false))?);
         Ok(Rows { session: self, rows })
     }
@@ -223,9 +264,7 @@ pub(crate) struct Rows<'s> {
 impl Rows<'_> {
     /// Returns the next row. `None` after the last row.
     pub(crate) async fn next(&mut self) -> Result<Option<Row>, Failure> {
-        let next = timeout(self.session.limit, self.rows.next()).await;
-        let next =
-            next.map_err(|_| Failure::lost("the server has not answered in time".to_owned(), false))?;
+        let next = self.session.in_time(self.rows.next(), false).await?;
         if next.is_none() {
             self.session.is_clean = true;
         }

@@ -1,24 +1,25 @@
 //! The free connections of a pool, and the settings of its sessions.
 
+use super::connect::Connect;
 use crate::layout::SchemaName;
 use core::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use tokio_postgres::Client;
+use tokio_postgres::{CancelToken, Client};
 
 /// The free connections. Sessions put their connections back here.
 pub(crate) struct Shelf {
     free: Mutex<Vec<Client>>,
     schema: SchemaName,
-    response_timeout: Duration,
+    connect: Connect,
     /// Whether a statement outside a transaction would run at another level of isolation than READ COMMITTED.
     has_other_level: AtomicBool,
 }
 
 impl Shelf {
-    pub(super) fn new(schema: SchemaName, response_timeout: Duration) -> Self {
+    pub(super) fn new(schema: SchemaName, connect: Connect) -> Self {
         let (free, has_other_level) = (Mutex::default(), AtomicBool::new(false));
-        Self { free, schema, response_timeout, has_other_level }
+        Self { free, schema, connect, has_other_level }
     }
 
     /// Takes a free connection. The connection may have ended since it was put back.
@@ -40,7 +41,12 @@ impl Shelf {
     }
 
     pub(super) fn response_timeout(&self) -> Duration {
-        self.response_timeout
+        self.connect.response_timeout
+    }
+
+    /// Sends cancel requests, as [`Connect::cancel`] does.
+    pub(super) async fn cancel(&self, token: &CancelToken) {
+        self.connect.cancel(token).await;
     }
 
     pub(super) fn has_other_level(&self) -> bool {

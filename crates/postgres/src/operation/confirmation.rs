@@ -9,7 +9,6 @@ use crate::link::Failure;
 use core::time::Duration;
 use std::time::Instant;
 use tokio::time::sleep;
-use tokio_postgres::types::Type;
 use tourbillon_durable::store::StoreError;
 
 /// The time within which the server must confirm a commit that changes nothing. Otherwise removals are refused.
@@ -31,26 +30,16 @@ impl Transactions {
     }
 
     async fn ask_for_confirmation(&self) -> Result<bool, Failure> {
-        let pool = &self.deployment.pool;
-        let mut session = pool.session().await?;
-        let settings = "SELECT pg_backend_pid(), current_setting('synchronous_standby_names') <> ''";
-        let rows = session.read(settings, &[]).await?;
-        let Some(process) = rows.first().filter(|row| row.get(1)).map(|row| row.get::<_, i32>(0)) else {
+        let mut session = self.deployment.pool.session().await?;
+        let is_set = "SELECT current_setting('synchronous_standby_names') <> ''";
+        let rows = session.read(is_set, &[]).await?;
+        if !rows.first().is_some_and(|row| row.get(0)) {
             return Ok(true);
-        };
-        let mut session = session.within(LONGEST);
+        }
         // A transaction that writes nothing would not wait for a standby.
-        match session.run("SELECT pg_logical_emit_message(true, 'tourbillon', '')").await {
+        match session.within(LONGEST).run("SELECT pg_logical_emit_message(true, 'tourbillon', '')").await {
             Ok(()) => Ok(true),
-            Err(Failure::Unknown(_)) => {
-                // The server's process would wait until a standby is back, and keep its place among the connections.
-                drop(session);
-                // After a failover, another process may have the number.
-                let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
-                              WHERE pid = $1 AND wait_event = 'SyncRep'";
-                pool.session().await?.read(cancel, &[(&process, Type::INT4)]).await?;
-                Ok(false)
-            }
+            Err(Failure::Unknown(_)) => Ok(false),
             Err(failure) => Err(failure),
         }
     }

@@ -167,7 +167,10 @@ impl Transactions {
         session.begin_with(settings, LockWait::Short(act.wait)).await?;
         match work.run(&mut session, act).await {
             Ok(value) => {
-                session.commit().await?;
+                match is_synced {
+                    true => session.commit_confirmed().await?,
+                    false => session.commit().await?,
+                }
                 Ok(value)
             }
             Err(failure) => {

@@ -91,9 +91,9 @@ CREATE TABLE tourbillon.shard (
 );
 INSERT INTO tourbillon.shard (number) SELECT generate_series(0, 15);
 
--- Documents that the processes share: small values, each with a version. Versions are drawn at random, because a counter
--- would step back in a failover that loses the last commits. A document that was removed keeps its row, without a value
--- and with the version of its removal. So a name that is free again differs from a name that was always free.
+-- Documents that the processes share: small values, each with a version. Versions are drawn at random, because a
+-- counter would step back in a failover that loses the last commits. A document that was removed keeps its row, without
+-- a value and with the version of its removal. So a name that is free again differs from a name that was always free.
 CREATE TABLE tourbillon.document (
     name text COLLATE "C" PRIMARY KEY,
     version bigint NOT NULL,
@@ -188,13 +188,13 @@ BEGIN
     ON CONFLICT (id) DO UPDATE SET until = excluded.until;
 END $$;
 
--- Returns whether the statements of this transaction have one snapshot. Then a row that was committed after the first of
--- them is hidden from all.
+-- Returns whether the statements of this transaction have one snapshot. Then a row that was committed after the first
+-- of them is hidden from all.
 CREATE FUNCTION tourbillon.has_one_snapshot() RETURNS boolean LANGUAGE sql STABLE AS
 $$ SELECT current_setting('transaction_isolation') IN ('repeatable read', 'serializable') $$;
 
--- Raises 40001 if a locked timer has a lease that is hidden from this transaction. A row with the timer's id is inserted
--- and deleted: PostgreSQL raises 40001 if a hidden row is in its way.
+-- Raises 40001 if a locked timer has a lease that is hidden from this transaction. A row with the timer's id is
+-- inserted and deleted: PostgreSQL raises 40001 if a hidden row is in its way.
 CREATE FUNCTION tourbillon.check_no_hidden_lease(p_id uuid) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_rows bigint;
 BEGIN
@@ -208,8 +208,8 @@ BEGIN
     END IF;
 END $$;
 
--- Returns whether a locked timer has a lease. The lease is looked for by a statement of its own, after the lock is held.
--- A visible lease is there still: whoever deletes a lease writes or deletes the timer, too.
+-- Returns whether a locked timer has a lease. The lease is looked for by a statement of its own, after the lock is
+-- held. A visible lease is there still: whoever deletes a lease writes or deletes the timer, too.
 CREATE FUNCTION tourbillon.is_leased(p_id uuid) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM tourbillon.lease l WHERE l.id = p_id;
@@ -220,8 +220,8 @@ BEGIN
     RETURN false;
 END $$;
 
--- Raises 40001 if the id of a timer that this transaction has inserted is remembered. The timer was created and ended by
--- others, after this transaction has looked for the id.
+-- Raises 40001 if the id of a timer that this transaction has inserted is remembered. The timer was created and ended
+-- by others, after this transaction has looked for the id.
 CREATE FUNCTION tourbillon.check_not_remembered(p_id uuid, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_rows bigint;
 BEGIN

@@ -66,15 +66,13 @@ BEGIN
     RETURN (SELECT CASE WHEN s.service THEN 'default' ELSE '' END FROM tourbillon.setting s);
 END $$;
 
--- Raises an error if the service delivers the timers, and cannot deliver one of this kind or in this namespace.
-CREATE FUNCTION tourbillon.check_kind(p_kind text, p_namespace text) RETURNS void LANGUAGE plpgsql AS $$
+-- Raises an error if the service delivers the timers. It has a form of its own for their payloads, and rules for their
+-- keys, queues and times, which `schedule_callback` and `schedule_queue` keep to.
+CREATE FUNCTION tourbillon.check_no_service() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF (SELECT s.service FROM tourbillon.setting s) THEN
-        IF p_kind NOT IN ('callback', 'pull') THEN
-            RAISE EXCEPTION 'this schema is that of tourbillond, which delivers no timer of the kind %', p_kind
-                USING ERRCODE = '0A000', HINT = 'use schedule_callback or schedule_queue, or the schema of a program';
-        END IF;
-        PERFORM tourbillon.check_name('the namespace', p_namespace);
+        RAISE EXCEPTION 'this schema is that of tourbillond, which delivers no timers of programs'
+            USING ERRCODE = '0A000', HINT = 'use schedule_callback or schedule_queue, or the schema of a program';
     END IF;
 END $$;
 
@@ -129,9 +127,9 @@ BEGIN
     RETURN v_labels;
 END $$;
 
--- Wakes the nodes that listen. The caller's timer is due at once. A notification makes PREPARE TRANSACTION fail, so none
--- is sent if no node that listens is alive. All statements of some transactions have one snapshot. Its signs of life are
--- as old as the transaction, so they are compared with the transaction's first moment.
+-- Wakes the nodes that listen. The caller's timer is due at once. A notification makes PREPARE TRANSACTION fail, so
+-- none is sent if no node that listens is alive. All statements of some transactions have one snapshot. Its signs of
+-- life are as old as the transaction, so they are compared with the transaction's first moment.
 CREATE FUNCTION tourbillon.wake(p_now bigint) RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_notify('tourbillon', '')
    WHERE EXISTS (SELECT 1 FROM tourbillon.node n
@@ -292,7 +290,7 @@ CREATE FUNCTION tourbillon.place(
     if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL
 ) RETURNS tourbillon.placed LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM tourbillon.check_kind(place.kind COLLATE "C", place.namespace);
+    PERFORM tourbillon.check_no_service();
     RETURN tourbillon.place_given(place.kind COLLATE "C", place.payload, place.due, place.delay, place.key,
         place.namespace, place.labels, place.policy, place.if_present, place.replaces, place.id, place.trace);
 END $$;
@@ -309,7 +307,7 @@ BEGIN
     IF schedule.data IS NOT NULL AND schedule.payload IS NOT NULL THEN
         RAISE EXCEPTION 'at most one of data and payload may be given' USING ERRCODE = '22023';
     END IF;
-    PERFORM tourbillon.check_kind(schedule.kind COLLATE "C", schedule.namespace);
+    PERFORM tourbillon.check_no_service();
     RETURN tourbillon.placed_id(tourbillon.place_given(schedule.kind COLLATE "C",
         coalesce(schedule.payload, convert_to(schedule.data::text, 'UTF8'), ''), schedule.due, schedule.delay,
         schedule.key, schedule.namespace, schedule.labels, schedule.policy, schedule.if_present, schedule.replaces,
@@ -539,8 +537,8 @@ BEGIN
 END $$;
 
 -- Moves the due moment of a timer. Returns `moved`, `not-found`, `leased` (a delivery has begun) or `dead`. An
--- occurrence of a series or of a schedule keeps its scheduled instant. A parked timer that is moved into the future becomes pending,
--- unless it or its series is paused.
+-- occurrence of a series or of a schedule keeps its scheduled instant. A parked timer that is moved into the future
+-- becomes pending, unless it or its series is paused.
 CREATE FUNCTION tourbillon.move_named(
     p_key text, p_due timestamptz, p_delay interval, p_namespace text, p_id uuid
 ) RETURNS text LANGUAGE plpgsql AS $$

@@ -8,8 +8,8 @@ CREATE VIEW tourbillon.stored_timer AS
     FROM tourbillon.timer t LEFT JOIN tourbillon.lease l ON l.id = t.id;
 
 -- Stores new timers whose ids and keys differ from each other. Returns the ids of those that are stored now. The others
--- have an id or a key that is taken, or an id that is remembered. If another transaction takes an id or a key at the same
--- time, none is stored. The last statement sees the ends of timers that the first one waited for.
+-- have an id or a key that is taken, or an id that is remembered. If another transaction takes an id or a key at the
+-- same time, none is stored. The last statement sees the ends of timers that the first one waited for.
 --
 -- `ON CONFLICT` would write a record of its own to the log for each row. So the ids and keys are looked up first.
 CREATE FUNCTION tourbillon.place_many(
@@ -121,8 +121,8 @@ CREATE FUNCTION tourbillon.free_number() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$;
 
 -- Returns the due moment of the first timer of a lane behind a place that is in one of the shards, has no lease, and is
--- not among `p_held`. Looks at 256 entries at most. If none of them is such a timer, the moment is that of the last one,
--- which is too early. So a node without shards must not ask.
+-- not among `p_held`. Looks at 256 entries at most. If none of them is such a timer, the moment is that of the last
+-- one, which is too early. So a node without shards must not ask.
 CREATE FUNCTION tourbillon.first_left(p_lane int, p_due bigint, p_id uuid, p_shards smallint[], p_held uuid[])
 RETURNS TABLE (due bigint) LANGUAGE sql STABLE AS $$
     SELECT r.due FROM (
@@ -201,7 +201,8 @@ DECLARE
     v_left bigint[] := array_fill(NULL::bigint, ARRAY[64]);
     -- The timers that others held at the last claim: those that are free now, and those that are still held.
     v_again uuid[] := '{}'; v_stuck uuid[] := '{}';
-    v_taken uuid[]; v_held uuid[] := '{}'; v_held_dues bigint[]; v_held_lanes int[]; v_next bigint; v_next_claim bigint; v_withheld smallint[]; v_behind jsonb;
+    v_taken uuid[]; v_held uuid[] := '{}'; v_held_dues bigint[]; v_held_lanes int[];
+    v_next bigint; v_next_claim bigint; v_withheld smallint[]; v_behind jsonb;
 BEGIN
     -- A lease need not survive a crash of the server: the timer is then claimed again.
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -267,14 +268,14 @@ BEGIN
         WHERE k.id <> ALL (v_again) AND t.phase = 'p' AND NOT v_closed[t.lane + 1]
             AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL;
     END IF;
-    -- Each lane names some timers. If the wanted number of timers may lie behind the last one of a lane, that lane names
-    -- more.
+    -- Each lane names some timers. If the wanted number of timers may lie behind the last one of a lane, that lane
+    -- names more.
     LOOP
     -- One statement chooses, so the snapshot is that by which the timers were chosen. It shows no timer of an open
-    -- transaction, so the index is not read for such transactions.
-    -- A session keeps its plans, which may be of a time when the table was empty. Then all indexes seem equally cheap. So
-    -- the numbers of transactions are ranges in an order that `timer_xid` alone has, and ids are looked up one by one
-    -- behind `OFFSET 0`, which keeps the planner from testing them on the entries of another index.
+    -- transaction, so the index is not read for such transactions. A session keeps its plans, which may be of a time
+    -- when the table was empty. Then all indexes seem equally cheap. So the numbers of transactions are ranges in an
+    -- order that `timer_xid` alone has, and ids are looked up one by one behind `OFFSET 0`, which keeps the planner
+    -- from testing them on the entries of another index.
     WITH fresh AS (
         (SELECT f.* FROM pg_snapshot_xip(v_seen) AS x (xid), LATERAL (
             SELECT t.lane, t.due, t.id, t.shard, octet_length(t.payload) AS bytes FROM tourbillon.timer t
@@ -430,9 +431,9 @@ BEGIN
         END LOOP;
     END IF;
     v_held := v_held || v_stuck;
-    -- Whoever inserts a lease holds the lock of its timer. So no other transaction inserts one of these at the same time,
-    -- and a lease is hidden from a snapshot that is older than the lock only. `ON CONFLICT` would write a record of its
-    -- own to the log for each row.
+    -- Whoever inserts a lease holds the lock of its timer. So no other transaction inserts one of these at the same
+    -- time, and a lease is hidden from a snapshot that is older than the lock only. `ON CONFLICT` would write a record
+    -- of its own to the log for each row.
     IF tourbillon.has_one_snapshot() THEN
         INSERT INTO tourbillon.lease (id, until, incarnation, claim, namespace)
         SELECT t.id, v_now + p_lease, p_incarnation, p_claim, t.namespace
@@ -470,9 +471,9 @@ BEGIN
 END $$;
 
 -- Leases due timers that are parked for a reason, the longest due first, in the shards of all nodes. Takes up to
--- `p_wanted` timers, and more, up to `p_timers`, only if the same number is left for other nodes. Passes over the timers
--- that other transactions hold. The timer is no longer parked: without its lease it would be pending. An occurrence of a
--- paused series is parked for the reason `p_paused` instead. The first row has the time alone.
+-- `p_wanted` timers, and more, up to `p_timers`, only if the same number is left for other nodes. Passes over the
+-- timers that other transactions hold. The timer is no longer parked: without its lease it would be pending. An
+-- occurrence of a paused series is parked for the reason `p_paused` instead. The first row has the time alone.
 CREATE FUNCTION tourbillon.claim_parked(
     p_now bigint, p_incarnation bigint, p_claim bigint, p_lease bigint, p_reason text, p_paused text, p_wanted bigint,
     p_timers bigint, p_bytes bigint
@@ -595,9 +596,9 @@ BEGIN
 END $$;
 
 -- Counts pending timers by spans of due moments, and returns a row for each span. `p_ends` has the last moments of the
--- spans, in order. Reads `p_most` entries of the index at most, for all lanes and spans together. The spans come one after
--- the other, and each reads all lanes before the next begins. If the entries do not suffice for a span, `is_exact` is
--- false for that span and all later ones, and the numbers are lower bounds.
+-- spans, in order. Reads `p_most` entries of the index at most, for all lanes and spans together. The spans come one
+-- after the other, and each reads all lanes before the next begins. If the entries do not suffice for a span,
+-- `is_exact` is false for that span and all later ones, and the numbers are lower bounds.
 CREATE FUNCTION tourbillon.horizon(p_ends bigint[], p_most bigint) RETURNS TABLE (number bigint, is_exact boolean)
 LANGUAGE plpgsql
 -- As in `claim`.
@@ -628,11 +629,15 @@ END $$;
 -- Gives a sign of life of a node, and divides the shards: shard n belongs to the live node number n modulo their count,
 -- in the order of their incarnations. A node that takes a shard over locks the row of the owner first, so that a claim
 -- of the owner under way ends before.
+--
+-- Each node locks the row of `setting` for its signs of life. So a transaction that locks this row never waits for a
+-- standby: while the standby is away, it would keep the lock, and no node could give a sign of life.
 CREATE FUNCTION tourbillon.sign(
     p_now bigint, p_node bigint, p_name text, p_version text, p_ttl bigint, p_listens boolean DEFAULT false
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE v_now bigint; v_live bigint[]; v_mine smallint[]; v_dead bigint;
 BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM tourbillon.wait_at_most(p_ttl);
     -- One node divides at a time.
     PERFORM 1 FROM tourbillon.setting s FOR UPDATE;
@@ -666,8 +671,6 @@ CREATE FUNCTION tourbillon.tick(
     now bigint, is_same boolean, next_due bigint, has_late boolean, snapshot text, free bigint, has_sums boolean
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    -- A sign of life does not wait for a standby. Otherwise other nodes would take the shards over.
-    PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM tourbillon.sign(p_now, p_node, p_name, p_version, p_ttl, p_listens);
     RETURN QUERY SELECT p.*, EXISTS (SELECT 1 FROM tourbillon.tally OFFSET 100)
         FROM tourbillon.peek(p_now, p_node, p_owned, p_mark_due, p_mark_id, p_seen, p_again, p_lanes, p_lane_dues,
@@ -677,6 +680,9 @@ END $$;
 -- Removes a node, and frees its shards.
 CREATE FUNCTION tourbillon.leave(p_node bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    -- As in `sign`.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM tourbillon.wait_at_most((SELECT n.ttl FROM tourbillon.node n WHERE n.incarnation = p_node));
     PERFORM 1 FROM tourbillon.setting s FOR UPDATE;
     DELETE FROM tourbillon.node n WHERE n.incarnation = p_node;
     UPDATE tourbillon.shard s SET owner = NULL WHERE s.owner = p_node;
@@ -685,7 +691,7 @@ END $$;
 -- Adds up the changes of the numbers of timers. Another transaction that does so at the same time is not waited for.
 CREATE FUNCTION tourbillon.fold() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    -- The sums are the same before and after.
+    -- As in `sign`. The sums are the same before and after.
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM 1 FROM tourbillon.setting s FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
@@ -696,9 +702,9 @@ BEGIN
 END $$;
 
 -- Replaces a document if its row has the version `p_version`; 0 stands for a name without a row. `p_fresh` is the new
--- version. Without a value, removes the document, and its row stays. So a second run of a statement finds another version
--- than the first, whatever has happened to the document between them. `version_after` is the version that the row has
--- afterwards, and `exists_after` says whether the document exists.
+-- version. Without a value, removes the document, and its row stays. So a second run of a statement finds another
+-- version than the first, whatever has happened to the document between them. `version_after` is the version that the
+-- row has afterwards, and `exists_after` says whether the document exists.
 CREATE FUNCTION tourbillon.replace_document(
     p_name text, p_version bigint, p_value bytea, p_fresh bigint,
     OUT is_replaced boolean, OUT version_after bigint, OUT exists_after boolean
@@ -712,6 +718,11 @@ BEGIN
         ON CONFLICT (name) DO NOTHING;
     END IF;
     is_replaced := FOUND;
+    IF NOT is_replaced THEN
+        -- An earlier run has made this change, and its wait for a synchronous standby was perhaps given up. A
+        -- transaction that writes nothing waits for no standby, so this one writes the version again.
+        UPDATE tourbillon.document d SET version = p_fresh WHERE d.name = p_name AND d.version = p_fresh;
+    END IF;
     -- A statement of its own sees the commit for which the statement above has waited.
     SELECT d.version, d.value IS NOT NULL INTO version_after, exists_after
     FROM tourbillon.document d WHERE d.name = p_name;

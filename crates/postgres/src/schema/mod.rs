@@ -187,7 +187,9 @@ pub(crate) async fn agree_on_clock(pool: &Arc<Pool>, is_test: bool) -> Result<()
         if is_agreed(&session.read(sql, &[]).await?) {
             return Ok(true);
         }
+        // As for the owner of the deployment, the commit waits for the disk, and for no standby.
         let sql = "UPDATE tourbillon.setting SET test_clock = $1
+                   FROM (SELECT set_config('synchronous_commit', 'local', true)) AS fast
                    WHERE NOT EXISTS (SELECT 1 FROM tourbillon.timer) RETURNING test_clock";
         let rows = session.query(sql, &[(&is_test, Type::BOOL)]).await?;
         Ok::<bool, Failure>(is_agreed(&rows))

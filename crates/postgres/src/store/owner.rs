@@ -32,8 +32,12 @@ pub(super) async fn agree_on_owner(pool: &Arc<Pool>, owner: Owner) -> Result<(),
             return Ok(has_service == is_of_service);
         }
         // Another node of the service may have done the same at the same time.
+        // Nodes lock the row for their signs of life. So the commit waits for the disk, and for no standby. Later
+        // commits follow it in the log, so what a standby confirms of them includes it.
         let sql = format!(
-            "UPDATE tourbillon.setting s SET service = true WHERE s.service OR {IS_FREE} RETURNING true"
+            "UPDATE tourbillon.setting s SET service = true
+             FROM (SELECT set_config('synchronous_commit', 'local', true)) AS fast
+             WHERE s.service OR {IS_FREE} RETURNING true"
         );
         Ok::<bool, Failure>(!session.query(&sql, &[]).await?.is_empty())
     };

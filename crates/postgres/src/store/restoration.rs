@@ -228,6 +228,6 @@ async fn find_mark(deployment: &Deployment) -> Result<Option<i64>, Failure> {
     session.run(LOCK).await?;
     let sql = "SELECT d.version FROM tourbillon.document d WHERE d.name = $1";
     let rows = session.read(sql, &[(&MARK, Type::TEXT)]).await?;
-    session.roll_back().await;
+    session.commit_confirmed().await?;
     Ok(rows.first().map(|row| row.get(0)))
 }

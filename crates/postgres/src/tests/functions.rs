@@ -243,8 +243,9 @@ fn what_is_not_valid_for_the_service_is_refused() {
         ("schedule_queue('q', namespace => '')", "22023"),
         ("schedule_queue('q', namespace => E'a/b\\n')", "22023"),
         ("schedule_callback('https://example.com', namespace => '..')", "22023"),
-        ("place('pull', namespace => E'a/b\\n')", "22023"),
-        ("place('callback')", "22023"),
+        ("schedule_queue('q', key => '')", "22023"),
+        ("schedule_queue('q', policy => '{\"timeout_ms\": 3600001}')", "22023"),
+        ("schedule_callback('https://example.com', key => '')", "22023"),
         ("schedule('mail')", "0A000"),
         ("place('tourbillon/schedule', namespace => '/schedules/default')", "0A000"),
     ] {

@@ -28,6 +28,7 @@ mod restores;
 mod security;
 mod server;
 mod session;
+mod standby;
 mod through_functions;
 mod tls;
 mod triggers;

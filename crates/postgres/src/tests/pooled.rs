@@ -2,6 +2,7 @@
 
 use super::life::{Seen, assert_delivered, await_end, create_beside, started, started_by};
 use super::server::maker_at;
+use super::standby::{insist_on_a_standby, waiting};
 use super::through_functions::through_functions;
 use crate::{Connect, PostgresStore};
 use std::sync::Arc;
@@ -10,7 +11,10 @@ use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
 use tourbillon::ManualClock;
 use tourbillon_conformance::{self as conformance, Life};
-use tourbillon_durable::store::{Durability, IfPresent, MemoryStore, Op, StoreErrorKind, TimerStore};
+use tourbillon_durable::state::{Phase, Refusal};
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Limit, MemoryStore, Op, Outcome, StoreErrorKind, TimerStore,
+};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::{Bouncer, Postgres, eventually};
 
@@ -137,6 +141,50 @@ fn a_commit_whose_session_ends_behind_a_pool_is_unknown() {
         answered
     });
     assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), (answered + 1).to_string());
+}
+
+/// While the standby is away, a store asks before each removal whether commits are confirmed, and cancels a question
+/// without an answer. Behind a pool, the process that has answered one statement of a connection may run a statement of
+/// another one next. Such a statement must not be cancelled: its commit would be answered, and no standby would have it.
+#[test]
+fn a_question_that_is_cancelled_behind_a_pool_confirms_no_commit_of_another_client() {
+    let Some((mut server, pool)) = start() else { return };
+    let (asking, creating) = (connect(&pool), connect(&pool).response_timeout(Duration::from_secs(2)));
+    let open =
+        |connect: &Connect| pollster::block_on(PostgresStore::builder().poll(None).open(connect)).unwrap();
+    let (asking, creating) = (open(&asking), open(&creating));
+    let _id = server.sql("SELECT tourbillon.schedule('mail', policy => '{\"guarantee\": \"at-most-once\"}')");
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
+    let leased = pollster::block_on(asking.claim(by, 1, Limit { timers: 9, bytes: u64::MAX }, None));
+    let leased = leased.unwrap().leased.remove(0);
+    insist_on_a_standby(&mut server);
+    let (begin, time) = (Instant::now(), Duration::from_secs(8));
+    let create = || {
+        while begin.elapsed() < time {
+            let timer = Timer::new(TimerId::fresh(), "mail", creating.now());
+            let op = Op::Place(Box::new(timer), IfPresent::Reject);
+            let answer = pollster::block_on(creating.apply(vec![op], Durability::PowerLoss));
+            assert!(answer.is_err(), "no standby has the timer: {answer:?}");
+        }
+    };
+    let refused = thread::scope(|scope| {
+        let creations: Vec<_> = (0..3).map(|_| scope.spawn(create)).collect();
+        let mut refused = 0;
+        while begin.elapsed() < time {
+            let op = Op::Skip(leased.timer.id, leased.token);
+            match pollster::block_on(asking.apply(vec![op], Durability::PowerLoss)) {
+                Ok(outcomes) => {
+                    assert_eq!(outcomes, [Outcome::Refused(Refusal::State(Phase::Leased))]);
+                    refused += 1;
+                }
+                Err(error) => assert!(error.is_transient(), "{error}"),
+            }
+        }
+        creations.into_iter().for_each(|creation| creation.join().unwrap());
+        refused
+    });
+    assert!(refused > 2, "only {refused} questions were asked");
+    eventually("no process waits", || waiting(&server) == 0);
 }
 
 /// A caller prepares its statements within the transaction that uses them, so they are known to its session.

@@ -1,4 +1,5 @@
-//! Tests row-level security: of a caller's own table, and of the tables of a deployment.
+//! Tests row-level security: of a caller's own table, and of the tables of a deployment. Also tests which functions and
+//! tables a caller without rights of its own can use.
 
 use crate::{Connect, PostgresStore};
 use std::time::Duration;
@@ -79,6 +80,39 @@ fn a_caller_under_row_level_security_keeps_timers_with_its_rows() {
     let states = "SELECT string_agg(number || ' ' || state, ', ' ORDER BY number) FROM orders";
     assert_eq!((run_as("a", states).unwrap(), stored()), ("1 closed, 2 paid".into(), String::new()));
     assert_eq!(pollster::block_on(node.check()).unwrap(), []);
+}
+
+/// A function is executable by all roles unless a migration takes this right away, and runs with the rights of its
+/// caller unless its definition says otherwise. A function with the owner's rights would run the objects of the
+/// caller's search path if it did not set its own.
+#[test]
+fn a_caller_can_execute_the_functions_for_callers_alone_and_touch_no_table() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    drop(roles(&server));
+    let functions = server.sql(
+        "SELECT p.proname, p.prosecdef, p.proconfig FROM pg_proc p
+         WHERE p.pronamespace = 'tourbillon'::regnamespace AND has_function_privilege('app', p.oid, 'EXECUTE')
+         ORDER BY p.proname COLLATE \"C\"",
+    );
+    let expected = [
+        "cancel",
+        "done",
+        "look",
+        "move_to",
+        "own_namespace",
+        "place",
+        "schedule",
+        "schedule_callback",
+        "schedule_queue",
+    ];
+    let expected = expected.map(|name| format!("{name}|t|{{\"search_path=pg_catalog, pg_temp\"}}"));
+    assert_eq!(functions.lines().collect::<Vec<_>>(), expected);
+    let tables = server.sql(
+        "SELECT c.relname FROM pg_class c
+         WHERE c.relnamespace = 'tourbillon'::regnamespace AND c.relkind IN ('r', 'v', 'p', 'm', 'f')
+             AND has_table_privilege('app', c.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')",
+    );
+    assert_eq!(tables, "", "tables that a caller can touch");
 }
 
 /// The timers that row-level security hides would never be delivered, and no claim would fail.

@@ -53,10 +53,11 @@ pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, Store
     }
 }
 
-/// Fails if a restore into this deployment on Redis has begun and not ended.
-pub(super) fn refuse_note(store: &dyn ClusterStore, redis: &RedisSettings) -> Result<(), OpenError> {
+/// Fails if a restore into this deployment has begun and not ended. A restore into PostgreSQL is one transaction, so
+/// this never fails there.
+pub(super) fn refuse_note(store: &dyn ClusterStore, deployment: &str) -> Result<(), OpenError> {
     match block_on(store.document(RESTORING)).map_err(OpenError::Store)? {
-        Some(_) => Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into())),
+        Some(_) => Err(OpenError::HalfRestoredDeployment(deployment.into())),
         None => Ok(()),
     }
 }
@@ -184,6 +185,7 @@ mod tests {
     use std::path::Path;
     use tourbillon_durable::store::{Call, Durability, IfPresent, Op, TimerStore};
     use tourbillon_durable::timer::{Timer, TimerId};
+    use tourbillon_fault::Postgres;
     use tourbillon_redis::Connect;
 
     const WAIT: Wait = Wait { least: Duration::from_secs(3), most: Duration::from_secs(6) };
@@ -246,7 +248,7 @@ mod tests {
     ) -> Result<(), OpenError> {
         let StorePlace::Redis(redis) = on_redis(folder).store else { panic!("no Redis") };
         let namespaces = Namespaces::open(NamespaceStorage::Shared(double::node(documents, 3))).unwrap();
-        refuse_lost(&**store, &namespaces, &redis)
+        refuse_lost(&**store, &namespaces, &redis.deployment)
     }
 
     #[tokio::test]
@@ -271,6 +273,51 @@ mod tests {
         let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store)).unwrap();
         assert!(service.notices().iter().any(|notice| notice.contains("shop")), "{:?}", service.notices());
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+
+    /// An administrator has removed the row of the document, or has restored the other tables alone.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_start_in_postgres_invents_no_namespaces_in_the_place_of_lost_ones() {
+        let Some(server) = Postgres::start(&[]) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let mut place = PostgresSettings::new(tourbillon_postgres::Connect::to(&server.url()).unwrap(), "s");
+        place.ttl = Duration::from_secs(1);
+        let starts = core::cell::Cell::new(0);
+        let open = || {
+            starts.set(starts.get() + 1);
+            let mut settings = Settings::new(folder.path().join(starts.get().to_string()));
+            settings.store = StorePlace::Postgres(place.clone());
+            Service::open(settings)
+        };
+        let close = |service: Service| tokio::task::spawn_blocking(move || service.close(Duration::ZERO));
+        let has_document = || server.sql("SELECT count(*) FROM s.document WHERE name = 'namespaces'") == "1";
+        // The first start makes the document, and so does a start without timers after its loss.
+        for _ in 0..2 {
+            close(open().unwrap()).await.unwrap();
+            assert!(has_document());
+            let _lost = server.sql("DELETE FROM s.document");
+        }
+        let service = open().unwrap();
+        // A client in SQL may name a namespace that nobody has made.
+        let _id = server.sql("SELECT s.schedule_queue('q', namespace => 'shop', delay => '1 hour')");
+        close(service).await.unwrap();
+        close(open().unwrap()).await.unwrap();
+        let _lost = server.sql("DELETE FROM s.document");
+        let refused = open().map(drop).unwrap_err();
+        assert!(matches!(refused, OpenError::LostNamespaces { .. }), "{refused}");
+        let refused = refused.to_string();
+        assert!(refused.contains("deployment s ") && refused.contains("shop"), "{refused}");
+        assert!(!has_document(), "a mend decides");
+        // People accept the loss.
+        let mended = {
+            let place = place.clone();
+            tokio::task::spawn_blocking(move || mend_namespaces_in_postgres(&place).unwrap())
+        };
+        assert_eq!(mended.await.unwrap(), MendedNamespaces::Lost);
+        let service = open().unwrap();
+        assert!(service.namespaces().get("shop").is_some());
+        assert!(service.notices().iter().any(|notice| notice.contains("shop")), "{:?}", service.notices());
+        close(service).await.unwrap();
     }
 
     #[tokio::test]

@@ -3,18 +3,18 @@
 
 use super::deployment::refuse_note;
 use super::open_error::OpenError;
-use crate::settings::RedisSettings;
 use crate::state::{ClusterStore, Namespace, Namespaces, names_with_timers};
 use pollster::block_on;
 use std::io;
 use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind, TimerStore};
 
-/// Fails if this deployment on Redis has timers but no document of its namespaces. Each start creates the document if
-/// it is missing. So the servers have lost it, with the pauses, limits and secrets of the namespaces.
+/// Fails if this deployment on Redis or in PostgreSQL has timers but no document of its namespaces. Each start creates
+/// the document if it is missing. So the servers have lost it, with the pauses, limits and secrets of the namespaces.
+/// `deployment` is the name of the deployment or of the schema.
 pub(super) fn refuse_lost(
     store: &dyn ClusterStore,
     namespaces: &Namespaces,
-    redis: &RedisSettings,
+    deployment: &str,
 ) -> Result<(), OpenError> {
     if !namespaces.are_absent() {
         return Ok(());
@@ -25,7 +25,7 @@ pub(super) fn refuse_lost(
         return Ok(());
     }
     // A restore stores its timers before their namespaces, so an unfinished restore explains the missing document.
-    refuse_note(store, redis)?;
+    refuse_note(store, deployment)?;
     // Since the first read, another node may have made the document, and clients may have created timers.
     let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
     block_on(namespaces.renew()).map_err(failed)?;
@@ -33,7 +33,7 @@ pub(super) fn refuse_lost(
         return Ok(());
     }
     let names = names.into_iter().map(Box::from).collect();
-    Err(OpenError::LostNamespaces { deployment: redis.deployment.as_str().into(), names })
+    Err(OpenError::LostNamespaces { deployment: deployment.into(), names })
 }
 
 /// Returns the namespaces that have timers but do not exist. `counts` must be older than this node's copy of the

@@ -178,7 +178,10 @@ impl Service {
         let store: Arc<dyn ClusterStore> = Arc::new(store);
         let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
         let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(&store))).map_err(failed)?;
-        // Clients can also create timers in SQL, where the namespace need not exist.
+        // Clients can create timers in SQL from the first start of a service on, and this start makes the document. So
+        // beside timers, an absent document is a loss.
+        refuse_lost(&*store, &namespaces, &postgres.schema)?;
+        // In SQL, the namespace of a timer need not exist.
         let counts = block_on(store.counts()).map_err(OpenError::Store)?;
         // Another node may have made a namespace and its timers before they were counted.
         block_on(namespaces.renew()).map_err(failed)?;
@@ -237,11 +240,11 @@ impl Service {
         let place = format!("the deployment {} in Redis", redis.deployment);
         checked.notices.extend(unused_files(&settings.data, &place));
         let store = Arc::new(open_store(redis).map_err(OpenError::Store)?);
-        refuse_note(&*store, redis)?;
+        refuse_note(&*store, &redis.deployment)?;
         let shared: Arc<dyn ClusterStore> = Arc::clone(&store) as _;
         let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
         let namespaces = Namespaces::open(NamespaceStorage::Shared(shared)).map_err(failed)?;
-        refuse_lost(&*store, &namespaces, redis)?;
+        refuse_lost(&*store, &namespaces, &redis.deployment)?;
         if namespaces.are_absent() && !report.is_absent() {
             let notice = "the deployment was there without a document of its namespaces, and without timers. If it has \
                           had namespaces, their limits and secrets are lost, unless a node that runs puts them back";
@@ -371,7 +374,7 @@ impl Inner {
         let (StorePlace::Redis(redis), Some(store)) = (&self.settings.store, self.namespaces.shared()) else {
             return Ok(());
         };
-        match refuse_note(&*store, redis) {
+        match refuse_note(&*store, &redis.deployment) {
             // The renewal looks for the note again. But a first start fails, because it would create the document of
             // namespaces.
             Err(OpenError::Store(error)) if error.is_transient() && !self.namespaces.are_absent() => {

@@ -30,9 +30,9 @@ pub enum OpenError {
         /// The names of the namespaces that have stored timers.
         names: Vec<Box<str>>,
     },
-    /// The document of the namespaces is missing, although the deployment on Redis has timers.
+    /// The document of the namespaces is missing, although the deployment on Redis or in PostgreSQL has timers.
     LostNamespaces {
-        /// The name of the deployment.
+        /// The name of the deployment on Redis, or of the schema in PostgreSQL.
         deployment: Box<str>,
         /// The names of the namespaces that have stored timers.
         names: Vec<Box<str>>,

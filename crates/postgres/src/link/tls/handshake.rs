@@ -50,7 +50,16 @@ impl Connector {
         self.record.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn shake(&self, host: String, socket: Socket) -> Result<Stream, Fault> {
+    /// Returns the handshake of a connection to this host.
+    pub(crate) fn handshake(&self, host: &str) -> Handshake {
+        Handshake { connector: self.clone(), host: host.to_owned() }
+    }
+
+    async fn shake<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        host: String,
+        socket: S,
+    ) -> Result<Stream<S>, Fault> {
         let name = ServerName::try_from(host)
             .map_err(|_| Fault::new("for TLS, the host must be a DNS name or an IP address"))?;
         let (mode, tls) = (self.mode, self.tls.clone());
@@ -75,7 +84,7 @@ impl MakeTlsConnect<Socket> for Connector {
     type Error = Infallible;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, Infallible> {
-        Ok(Handshake { connector: self.clone(), host: host.to_owned() })
+        Ok(self.handshake(host))
     }
 }
 
@@ -85,12 +94,12 @@ pub(crate) struct Handshake {
     host: String,
 }
 
-impl TlsConnect<Socket> for Handshake {
-    type Stream = Stream;
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> TlsConnect<S> for Handshake {
+    type Stream = Stream<S>;
     type Error = Fault;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, Fault>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream<S>, Fault>> + Send>>;
 
-    fn connect(self, socket: Socket) -> Self::Future {
+    fn connect(self, socket: S) -> Self::Future {
         Box::pin(async move {
             let record = Arc::clone(&self.connector.record);
             record.has_begun.store(true, Ordering::Relaxed);
@@ -102,9 +111,9 @@ impl TlsConnect<Socket> for Handshake {
 }
 
 /// A connection with TLS.
-pub(crate) struct Stream(tokio_rustls::client::TlsStream<Socket>);
+pub(crate) struct Stream<S = Socket>(tokio_rustls::client::TlsStream<S>);
 
-impl TlsStream for Stream {
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
     fn channel_binding(&self) -> ChannelBinding {
         let certificate = self.0.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         certificate
@@ -113,7 +122,7 @@ impl TlsStream for Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -123,7 +132,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

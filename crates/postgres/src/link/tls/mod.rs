@@ -11,6 +11,6 @@ mod validity;
 
 pub(crate) use client::client_config;
 pub(crate) use fault::{Fault, refusal};
-pub(crate) use handshake::{Connector, Stream};
+pub(crate) use handshake::{Connector, Handshake, Stream};
 pub use settings::Tls;
 pub(crate) use settings::{Mode, effective};

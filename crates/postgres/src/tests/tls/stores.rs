@@ -2,6 +2,7 @@
 
 use super::rig::{Files, Secure};
 use crate::tests::session::await_sessions;
+use crate::tests::standby::assert_cancels;
 use crate::{Connect, PostgresStore};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -27,7 +28,8 @@ fn all_connections_of_a_store_have_tls() {
     let _made = secure.0.sql("CREATE ROLE owner LOGIN SUPERUSER");
     let ours = files.put("ours.pem", &authority.pem());
     let words = format!("sslmode=verify-full&sslrootcert={}", ours.display());
-    let connect = Connect::to(&secure.address("owner", &words)).unwrap();
+    let connect =
+        Connect::to(&secure.address("owner", &words)).unwrap().response_timeout(Duration::from_secs(1));
     let builder = PostgresStore::builder().poll(Some(Duration::from_secs(60))).listen(true);
     let store = pollster::block_on(builder.open(&connect)).unwrap();
     await_sessions(&secure.0, &format!("{WITH_TLS} AND query = 'LISTEN \"tourbillon\"'"), 1);
@@ -38,6 +40,7 @@ fn all_connections_of_a_store_have_tls() {
     calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
     assert_eq!(claim(&store, 2), 1);
     await_sessions(&secure.0, &format!("application_name = 'tourbillon' AND NOT ({WITH_TLS})"), 0);
+    assert_cancels(&secure.0, &store);
 }
 
 #[test]
@@ -56,9 +59,11 @@ fn a_store_works_behind_a_pool_with_tls() {
     let error = pollster::block_on(PostgresStore::builder().poll(None).open(&without)).unwrap_err();
     assert!(error.to_string().contains("no connection to PostgreSQL"), "{error}");
     let full = format!("{full}&sslcert={}&sslkey={}", certificate.display(), key.display());
-    let connect = Connect::to(&full).unwrap();
+    let connect = Connect::to(&full).unwrap().response_timeout(Duration::from_secs(1));
     let store = pollster::block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
     let _id = server.sql("SELECT tourbillon.schedule('mail')");
     assert_eq!(claim(&store, 1), 1);
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+    // The pool takes no request without TLS and a certificate.
+    assert_cancels(&server, &store);
 }

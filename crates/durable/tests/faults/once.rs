@@ -240,7 +240,7 @@ impl World {
         self.durable.handle().schedule_blocking(spec.at_most_once()).unwrap().id()
     }
 
-    fn events(&self) -> Vec<String> {
+    pub(crate) fn events(&self) -> Vec<String> {
         lock(&self.events).clone()
     }
 
@@ -363,24 +363,6 @@ fn a_held_removal_is_sent_again() {
     let stored = pollster::block_on(store.get(TimerId::from_u128(1).into())).unwrap().unwrap();
     assert_eq!((stored.state, stored.deliveries, stored.failures), (State::Pending, 0, 0));
     assert!(lock(&events).iter().all(|event| event == "given back: Pending"), "{events:?}");
-}
-
-/// While a removal is held, other timers need the place of its handler.
-#[test]
-fn a_removal_that_is_held_leaves_its_place() {
-    let world = World::new(Fate::Held(usize::MAX), |builder| builder.concurrency(1));
-    world.schedule(1);
-    eventually(|| !lock(&world.store.hook().durabilities).is_empty());
-    let other = Spec::new(Note(2)).id(TimerId::from_u128(2));
-    world.durable.handle().schedule_blocking(other).unwrap();
-    eventually(|| world.durable.handle().stats().done == 1);
-    assert_eq!(lock(&world.calls)[0].0, 2);
-    eventually(|| world.events().iter().any(|event| event == "given back: Pending"));
-    *lock(&world.store.hook().fate) = Fate::Normal;
-    eventually(|| world.durable.handle().stats().done == 2);
-    world.is_idle();
-    let stats = world.durable.handle().stats();
-    assert_eq!((stats.leases_lost, stats.ends_lost, lock(&world.calls).len()), (0, 0, 2));
 }
 
 #[test]

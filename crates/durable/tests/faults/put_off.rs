@@ -47,6 +47,24 @@ fn removals_without_an_answer_hold_up_nothing_else() {
     assert_eq!((stats.leases_lost, stats.ends_lost, stats.lost), (0, 0, 0));
 }
 
+/// While a removal is held, other timers need the place of its handler.
+#[test]
+fn a_removal_that_is_held_leaves_its_place() {
+    let world = World::new(Fate::Held(usize::MAX), |builder| builder.concurrency(1));
+    world.schedule(1);
+    eventually(|| !lock(&world.store.hook().sizes).is_empty());
+    let other = Spec::new(Note(2)).id(TimerId::from_u128(2));
+    world.durable.handle().schedule_blocking(other).unwrap();
+    eventually(|| world.durable.handle().stats().done == 1);
+    assert_eq!(lock(&world.calls)[0].0, 2);
+    eventually(|| world.events().iter().any(|event| event == "given back: Pending"));
+    *lock(&world.store.hook().fate) = Fate::Normal;
+    eventually(|| world.durable.handle().stats().done == 2);
+    world.is_idle();
+    let stats = world.durable.handle().stats();
+    assert_eq!((stats.leases_lost, stats.ends_lost, lock(&world.calls).len()), (0, 0, 2));
+}
+
 /// The store cannot remove timers for a while. However many wait, only one of them asks after each pause. Their
 /// lateness is that of their own moments.
 #[test]

@@ -54,8 +54,8 @@ pub(crate) struct UnderWay {
     pub(crate) number: u64,
     /// The time in which the handler must answer, from its call.
     pub(crate) timeout: Duration,
-    /// The number of times at which the time of the handler has begun anew. The time of a handler that begins the
-    /// delivery itself begins anew with the delivery.
+    /// The number of times at which the handler got its whole time again. A handler that begins the delivery itself
+    /// gets it again at the beginning.
     pub(crate) renewed_times: u32,
     /// The engine's timer for `timeout`. `None` before the handler is called.
     pub(crate) alarm: Option<tourbillon::TimerId>,

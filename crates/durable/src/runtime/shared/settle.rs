@@ -30,8 +30,8 @@ impl Runtime {
     /// Settles the delivery `number`: decides that the delivery ends with `verdict`, the handler's answer or the
     /// failure after its timeout. `passed` is the time that has passed, or `None` for an answer. Returns the id of the
     /// engine's timer for this timeout, which the caller must cancel. Does nothing and returns `None` if the delivery
-    /// is already settled, or if the handler's time has begun anew. A delivery that waits for its beginning has not
-    /// failed at its timeout: it is put off.
+    /// is already settled, or if the handler has got its whole time again. A delivery that waits for its beginning has
+    /// not failed at its timeout: it is put off.
     pub(super) fn settle(
         &self,
         number: u64,

@@ -240,8 +240,8 @@ impl Session {
         Ok(())
     }
 
-    /// Rolls the open transaction back. If an answer was given up, waits for a moment only, and the connection is closed
-    /// at the drop.
+    /// Rolls the open transaction back. If an answer was given up, waits for a moment only, and the drop closes the
+    /// connection.
     pub(crate) async fn roll_back(&mut self) {
         if !self.is_in_transaction {
             return;

@@ -17,6 +17,9 @@ use tokio_postgres::{Client, Error, Row, RowStream};
 /// The longest time for which a session that has given an answer up waits for the end of the statement at the server.
 const LONGEST_CANCEL: Duration = Duration::from_secs(1);
 
+/// The wait for the answer to a rollback, if the answer to an earlier statement was given up.
+const LONGEST_ROLLBACK: Duration = Duration::from_millis(100);
+
 /// A value of a statement, with its type. Since the types are given, the driver need not prepare the statement first.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
@@ -237,8 +240,16 @@ impl Session {
         Ok(())
     }
 
+    /// Rolls the open transaction back. If an answer was given up, waits for a moment only, and the drop closes the
+    /// connection.
     pub(crate) async fn roll_back(&mut self) {
-        if self.is_in_transaction && self.execute("ROLLBACK", false).await.is_ok() {
+        if !self.is_in_transaction {
+            return;
+        }
+        if !self.is_clean {
+            // Replies may be lost alone. The server then releases the locks before the caller tries again.
+            let _best_effort = timeout(LONGEST_ROLLBACK, self.client().batch_execute("ROLLBACK")).await;
+        } else if self.execute("ROLLBACK", false).await.is_ok() {
             self.is_in_transaction = false;
         }
     }

@@ -145,7 +145,8 @@ fn a_commit_whose_session_ends_behind_a_pool_is_unknown() {
 
 /// While the standby is away, a store asks before each removal whether commits are confirmed, and cancels a question
 /// without an answer. Behind a pool, the process that has answered one statement of a connection may run a statement of
-/// another one next. Such a statement must not be cancelled: its commit would be answered, and no standby would have it.
+/// another connection next. Such a statement must not be cancelled: its commit would be answered, and no standby would
+/// have it.
 #[test]
 fn a_question_that_is_cancelled_behind_a_pool_confirms_no_commit_of_another_client() {
     let Some((mut server, pool)) = start() else { return };

@@ -214,7 +214,7 @@ fn timers_at_most_once_wait_for_a_synchronous_standby_and_delay_no_others() {
     await_end(&durable);
     let stats = durable.shutdown(Duration::from_secs(10));
     assert_eq!(
-        (stats.done as usize, stats.leases_lost, stats.lost),
+        (usize::try_from(stats.done).unwrap(), stats.leases_lost, stats.lost),
         (2 * OTHERS + ONCE + 1, 0, 0),
         "{stats:?}"
     );

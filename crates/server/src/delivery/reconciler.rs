@@ -77,8 +77,9 @@ impl Reconciler {
     }
 
     /// Reads from the store each timer that was passed to [`add`](Self::add). If the timer is parked, adds it to the
-    /// index `parked`. If the timer is dead, logs its death and sends an event. If it was removed for a delivery that
-    /// has not begun, records this end and sends an event. Ends once the service stops and closes the index `parked`.
+    /// index `parked`. If the timer is dead, logs its death and sends an event. If it is not stored, and its end is not
+    /// known here, records that it is perhaps lost, and sends an event. Ends once the service stops and closes the
+    /// index `parked`.
     pub(crate) async fn run(
         self: Arc<Self>,
         store: Arc<dyn TimerStore>,

@@ -24,7 +24,7 @@
 //!                    arm: queue a ticket
 //!        at rest ──────────────────────────► queued ◄──┐ arm earlier: queue another ticket, the old one is stale
 //!         ▲  ▲                               │  ▲   └──┘
-//!         │  │ disarmed for good: drop it    │  │ deadline later, or disarmed before
+//!         │  │ disarmed for good: drop it    │  │ deadline later, or disarmed long before
 //!         │  │                `begin_check`: │  │ its deadline: queue the ticket again
 //!         │  │                   the ticket  │  │
 //!         │  │                     is due    ▼  │

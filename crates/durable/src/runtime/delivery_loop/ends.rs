@@ -282,8 +282,17 @@ impl Ends {
 
     /// Notes the store's answer to a renewal of leases. The renewed leases last until the moment `until`. Without this
     /// note, a handler of a timer that has waited for longer than a lease would not be called. Drops the claimed timers
-    /// whose leases are lost, and returns their number.
+    /// whose leases are lost, and returns their number. Held results whose leases are lost count as refused.
     pub(super) fn renewed(&mut self, answer: &Answer, until: UtcMillis) -> usize {
+        if let Some(part) = self.parts.get_mut(&HELD) {
+            let is_lost = |end: &DeliveryEnd| answer.lost.contains(&(end.delivery.id, end.delivery.token));
+            let (lost, waiting) = part.waiting.drain(..).partition::<Vec<_>, _>(is_lost);
+            part.waiting = waiting.into();
+            let stale = |end| Stored { end, outcome: Outcome::Refused(Refusal::Stale), next_due: None };
+            if !lost.is_empty() {
+                self.answered.push((HELD, Ok(lost.into_iter().map(stale).collect())));
+            }
+        }
         let mut dropped = 0;
         self.kept.retain(|id, Leased { timer, token }| {
             // A timer that was claimed during the renewal is in neither set.
@@ -496,7 +505,8 @@ impl Ends {
 }
 
 /// Returns true if the store has not made an end, and will make it later: a transaction of another program holds the
-/// timer, or the server does not confirm changes at present. An end whose lease was lost is refused as stale instead.
+/// timer, or the server does not confirm changes at present. Before it confirms changes, it need not look at the lease:
+/// [`Ends::renewed`] finds that the lease is lost.
 fn is_held(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Held | Outcome::Refused(Refusal::State(Phase::Leased)))
 }

@@ -112,3 +112,18 @@ fn a_held_end_holds_up_its_own_timer_alone() {
     ends.answer(HELD, Ok(vec![(Outcome::Refused(Refusal::Stale), None)]));
     assert_eq!((ends.take_answered().free.len(), ends.count(), ends.parts.len()), (1, 0, 0));
 }
+
+#[test]
+fn a_held_end_whose_lease_is_lost_counts_as_refused_at_once() {
+    for held in [Outcome::Held, Outcome::Refused(Refusal::State(Phase::Leased))] {
+        let mut ends = ends(&[1]);
+        ends.answer(0, Ok(vec![(held, None)]));
+        assert!(ends.keep(leased(1, 2)).is_none(), "the new delivery waits");
+        let lost = [(TimerId::from_u128(1), token(1))].into();
+        assert_eq!(ends.renewed(&Answer { renewed: [].into(), lost }, UtcMillis::from_millis(20_000)), 0);
+        let answered = ends.take_answered();
+        let outcomes: Vec<_> = answered.batches.iter().flatten().flatten().map(|end| &end.outcome).collect();
+        assert_eq!(outcomes, [&Outcome::Refused(Refusal::Stale)]);
+        assert_eq!((answered.free.len(), ends.count()), (1, 0), "the new delivery may begin");
+    }
+}

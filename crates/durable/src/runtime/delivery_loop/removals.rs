@@ -106,10 +106,14 @@ struct AtStore {
 struct Usual(HashMap<u32, Duration>);
 
 impl Usual {
-    /// Notes the time of an answer. A shorter time counts slowly, since the answers of one server differ by a sync.
+    /// Notes the time of an answer. A shorter time counts slowly, since the answers of one server differ by a sync. A
+    /// time beyond the greatest is that of an outage, and does not count.
     fn note(&mut self, lane: u32, took: Duration) {
+        if took > MOST_LONG {
+            return;
+        }
         let before = self.0.get(&lane).copied().unwrap_or_default();
-        let usual = took.min(MOST_LONG).max(before * 7 / 8);
+        let usual = took.max(before * 7 / 8);
         // The time makes no difference if it is this short.
         if usual * 2 <= LEAST_LONG {
             self.0.remove(&lane);

@@ -140,6 +140,13 @@ impl ScheduleRunner {
         if !stored.progress.storing.is_empty() {
             return self.complete(at, timer, stored);
         }
+        let mut formers = stored.formers.clone();
+        self.0.forget_ended(&mut formers);
+        if self.0.store.is_shared() && self.0.store.is_transactional() && !formers.is_empty() {
+            // The transaction of that decision may still come, and would then count its instants a second time.
+            let error = "another process is deciding about the schedule".into();
+            return Ok(Verdict::Retry { error, after: Some(PAUSE) });
+        }
         let now = self.0.store.now();
         let is_under_way = self.is_under_way(&stored, now)?;
         let offset = at.jitter(stored.schedule.jitter);
@@ -163,8 +170,6 @@ impl ScheduleRunner {
                 return Ok(Verdict::Done);
             }
         };
-        let mut formers = stored.formers.clone();
-        self.0.forget_ended(&mut formers);
         if self.0.store.is_shared() && !self.0.store.is_transactional() && !decision.fire.is_empty() {
             // The occurrences are stored after the new state, so a change of the new state must wait for them.
             formers.push(timer.id);
@@ -333,7 +338,8 @@ impl ScheduleRunner {
     /// Completes a decision that was storing its occurrences when its process died, or when the store's answer was
     /// lost. Does nothing while another process still stores them.
     ///
-    /// Each instant is stored and counted by itself, so an occurrence that cannot be stored holds up no other one.
+    /// Each instant is stored and counted by itself, so an occurrence that cannot be stored holds up no other one of
+    /// the same decision. The next decision waits for all.
     fn complete(&self, at: &ScheduleKey, timer: &Timer, mut stored: Stored) -> Result<Verdict, StoreError> {
         self.0.forget_ended(&mut stored.formers);
         if !stored.formers.is_empty() {
@@ -367,6 +373,9 @@ impl ScheduleRunner {
             self.tell_fired(at, stored.progress.id, &fired);
             self.0.tell_left_out(at, (missed.len() as u64, 0));
             self.tell_end(at, wake);
+        } else {
+            // Another process has changed the schedule.
+            self.note_stored(at, stored.progress.id, &fired);
         }
         failure.map_or(Ok(Verdict::Done), |(_, error)| Err(error))
     }

@@ -40,7 +40,7 @@ use super::stored::{Stored, failure_of, wake_of};
 use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage};
 use crate::executor::block_on;
 use crate::id::TimerId;
-use crate::state::{Phase, State};
+use crate::state::{LONGEST_LEASE, Phase, State};
 use crate::store::{
     Cursor, Durability, Filter, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
@@ -258,7 +258,10 @@ impl ScheduleStore {
             // caller itself may be a handler on the worker.
             Some(State::Leased(lease)) => {
                 let runtimes = self.runtimes.lock().unwrap_or_else(PoisonError::into_inner);
-                lease.until > self.store.now() && !runtimes.contains(&lease.token.incarnation)
+                let now = self.store.now();
+                // If the clock was ahead when the lease began, its end may be years away.
+                let lasts = now < lease.until && lease.until - now <= LONGEST_LEASE;
+                lasts && !runtimes.contains(&lease.token.incarnation)
             }
             other => other.is_some(),
         })

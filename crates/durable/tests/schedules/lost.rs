@@ -327,7 +327,7 @@ fn an_occurrence_that_is_still_stored_has_its_instant_after_any_time() {
 
 /// A part of the store is away, and it has the place of the occurrence of minute 2.
 #[test]
-fn an_occurrence_that_cannot_be_stored_holds_up_no_other_one() {
+fn an_occurrence_that_cannot_be_stored_holds_up_no_other_one_of_its_decision() {
     for (away, is_made) in [(10, true), (120, false)] {
         let (world, store) = start(false);
         *store.hook().cut.lock().unwrap() = Some(minute(2));

@@ -8,7 +8,7 @@ use core::task::{Context, Poll, ready};
 use futures_util::future::join_all;
 use std::io::{self, IoSlice};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_postgres::CancelToken;
 use tokio_postgres::config::Host;
@@ -21,8 +21,8 @@ impl Connect {
     /// Asks the server to end the statement that runs on the connection of this token, and waits until the server has
     /// done so, for the response timeout at most. The server does not say whether a statement was running.
     ///
-    /// The token does not name the server of its connection. So each server of the address gets the request. The other
-    /// servers do not know the token's secret, and do nothing.
+    /// The token does not name the server of its connection. So each server gets the request, at each address of its
+    /// name. The other servers do not know the token's secret, and do nothing.
     pub(super) async fn cancel(&self, token: &CancelToken) {
         let mut requests: Vec<Request<'_>> = Vec::new();
         for index in 0..self.config.get_hosts().len() {
@@ -46,7 +46,10 @@ impl Connect {
                 self.send_on(token, name, TcpStream::connect((*address, port)).await?).await
             }
             (Host::Tcp(name), None) => {
-                self.send_on(token, name, TcpStream::connect((name.clone(), port)).await?).await
+                let addresses = lookup_host((name.as_str(), port)).await?;
+                let requests = addresses
+                    .map(async |address| self.send_on(token, name, TcpStream::connect(address).await?).await);
+                join_all(requests).await.into_iter().collect()
             }
         }
     }

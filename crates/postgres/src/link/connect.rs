@@ -194,7 +194,8 @@ impl Connect {
     }
 
     /// Sets the response timeout: the longest time for which a call waits for the answer to a statement. 10 s by
-    /// default. The time includes waits for locks of other transactions. If a transaction that changes timers waits for
+    /// default. The time includes waits for locks of other transactions. Then the call cancels its statement, and waits
+    /// for at most a second more until the server has ended it. If a transaction that changes timers waits for
     /// a lock for nine tenths of this time, the server ends the wait. If the node's
     /// [`ttl`](crate::PostgresBuilder::ttl) is shorter than the response timeout, a claim waits for its answer only for
     /// the `ttl`.

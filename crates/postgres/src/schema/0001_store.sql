@@ -657,7 +657,10 @@ BEGIN
         takeovers = s.takeovers + CASE WHEN s.owner IS NULL THEN 0 ELSE 1 END,
         taken_over = CASE WHEN s.owner IS NULL THEN s.taken_over ELSE v_now END
     WHERE s.number = ANY (v_mine) AND (s.owner IS NULL OR s.owner <> ALL (v_live));
-    DELETE FROM tourbillon.remembered r WHERE r.until <= v_now;
+    -- Only a part: after an absence of all nodes there may be millions, and the other nodes wait meanwhile. A caller's
+    -- transaction may have locked a row, and wait for a standby.
+    DELETE FROM tourbillon.remembered r WHERE r.id IN (
+        SELECT o.id FROM tourbillon.remembered o WHERE o.until <= v_now LIMIT 20000 FOR UPDATE SKIP LOCKED);
     RETURN v_now;
 END $$;
 
@@ -695,7 +698,11 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM 1 FROM tourbillon.setting s FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
-        WITH gone AS (DELETE FROM tourbillon.tally RETURNING *)
+        -- Only a part, as in `sign`. The next sums follow soon.
+        WITH gone AS (
+            DELETE FROM tourbillon.tally t
+            WHERE t.ctid = ANY (ARRAY(SELECT o.ctid FROM tourbillon.tally o LIMIT 100000)) RETURNING *
+        )
         INSERT INTO tourbillon.tally
         SELECT g.namespace, g.phase, sum(g.number) FROM gone g GROUP BY 1, 2 HAVING sum(g.number) <> 0;
     END IF;

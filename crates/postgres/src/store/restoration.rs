@@ -214,7 +214,9 @@ async fn confirm(deployment: &Deployment, version: i64, lost: StoreError) -> Res
         match find_mark(deployment).await {
             Ok(found) if found == Some(version) => return Ok(()),
             Ok(_) => return Err(io("the connection was lost, and nothing was restored")),
-            Err(Failure::Again(_) | Failure::Held(_) | Failure::Lost(_)) if begin.elapsed() < longest => {
+            Err(Failure::Again(_) | Failure::Held(_) | Failure::Lost(_) | Failure::Unknown(_))
+                if begin.elapsed() < longest =>
+            {
                 sleep(core::time::Duration::from_millis(100)).await;
             }
             Err(_) => return Err(lost),

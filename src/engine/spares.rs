@@ -60,7 +60,7 @@ impl Spares {
         self.has_last_fired
     }
 
-    /// Returns whether there is no spare.
+    /// Returns true if the thread has no spare.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.slots.iter().all(Vec::is_empty)

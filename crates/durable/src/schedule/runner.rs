@@ -329,7 +329,7 @@ impl ScheduleRunner {
             self.tell_made(made, &outcomes);
             self.tell_end(at, decision.wake);
         } else {
-            // Another process has changed the schedule meanwhile, and its state names the occurrences, too.
+            // Another process has changed the schedule since then. The changed state names the occurrences, too.
             self.note_stored(at, after.progress.id, fire);
         }
         Ok(())

@@ -347,7 +347,7 @@ fn an_occurrence_that_cannot_be_stored_holds_up_no_other_one_of_its_decision() {
         world.advance(away);
         *store.hook().cut.lock().unwrap() = None;
         world.pass(3);
-        // After so long, nobody knows any more whether the occurrence of minute 2 has run.
+        // The store has forgotten by now whether the occurrence of minute 2 has run.
         let (minutes, counts) = if is_made { (vec![1, 2, 3], (3, 0, 0)) } else { (vec![1, 3], (2, 1, 0)) };
         assert_eq!((sorted(), world.counts()), (minutes, counts));
         assert_eq!(world.view().due, None);

@@ -449,7 +449,8 @@ fn before_occurrences(store: &Arc<Hooked<Raced>>, act: impl FnOnce() + Send + 's
 }
 
 /// Another process gets the schedule while a decision stores its occurrences: after a trigger, or because the decision
-/// takes longer than usual. It leaves them to the decision.
+/// takes longer than usual. It leaves them to the decision. By chance, the first process may get the changed schedule
+/// instead. Its delivery waits for the decision, and the test then shows less.
 #[test]
 fn no_other_process_completes_a_decision_that_still_stores_its_occurrences() {
     for guarantee in [Guarantee::AtLeastOnce, Guarantee::AtMostOnce] {

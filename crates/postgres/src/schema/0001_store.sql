@@ -657,8 +657,8 @@ BEGIN
         takeovers = s.takeovers + CASE WHEN s.owner IS NULL THEN 0 ELSE 1 END,
         taken_over = CASE WHEN s.owner IS NULL THEN s.taken_over ELSE v_now END
     WHERE s.number = ANY (v_mine) AND (s.owner IS NULL OR s.owner <> ALL (v_live));
-    -- Only a part: after an absence of all nodes there may be millions, and the other nodes wait meanwhile. A caller's
-    -- transaction may have locked a row, and wait for a standby.
+    -- Only a part: after an absence of all nodes there may be millions, and the other nodes wait for this lock. A
+    -- caller's transaction may have locked a row, and wait for a standby.
     DELETE FROM tourbillon.remembered r WHERE r.id IN (
         SELECT o.id FROM tourbillon.remembered o WHERE o.until <= v_now LIMIT 20000 FOR UPDATE SKIP LOCKED);
     RETURN v_now;

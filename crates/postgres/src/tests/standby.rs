@@ -142,9 +142,8 @@ pub(super) fn assert_cancels(server: &Postgres, store: &PostgresStore) {
     assert_eq!(block_on(store.get(TimerId::from_u128(1).into())).unwrap(), None);
 }
 
-/// The synchronous standby is away for longer than leases last. Timers at least once are delivered in time meanwhile,
-/// and none of them twice, also after another node has started and stopped. Timers at most once wait, and none of them
-/// is lost.
+/// The synchronous standby is away for longer than leases last. Timers at least once are delivered in time, and none of
+/// them twice, also after another node has started and stopped. Timers at most once wait, and none of them is lost.
 #[test]
 fn timers_at_most_once_wait_for_a_synchronous_standby_and_delay_no_others() {
     const OTHERS: usize = 100;
